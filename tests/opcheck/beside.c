@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 512, MOST_AT_ONCE = 3, ROWS = 40 };
+enum { MOST = 512, MOST_AT_ONCE = 3, ROWS = 40, MOST_EXPERTS = 256 };
 
 struct beside {
     struct lode_aside base;
@@ -114,9 +114,11 @@ static int run_all(struct lode_aside *a, const struct lode_aside_job *job, const
                    struct lode_error *err) {
     struct beside *b = (struct beside *)a;
     struct lode_instr mine = *job->in;
-    bool have[64] = {false}, given[64] = {false};
+    bool have[MOST_EXPERTS] = {false}, given[MOST_EXPERTS] = {false};
     uint32_t shares[MOST_AT_ONCE], left = job->n_shares;
     const char *w[MOST_AT_ONCE][3];
+    if (job->n_shares > MOST_EXPERTS)
+        wrong("more experts than any case has");
     for (uint32_t i = 0; i < job->n_shares; i++)
         left -= have[i] = below(b, 2);
     for (int n; (n = host->get(host->user, have, shares, w, 1 + below(b, MOST_AT_ONCE), err)) != 0;)

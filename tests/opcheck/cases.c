@@ -113,7 +113,10 @@ static struct lode_node *build_router(struct oc *t) {
         {LODE_BF16, 768, 64, 4, LODE_GATE_SOFTMAX_TOP, false}, {LODE_F32, 512, 16, 3, LODE_GATE_SOFTMAX, true},
         {LODE_F32, 2880, 32, 4, LODE_GATE_SOFTMAX_TOP, true}, {LODE_F32, 256, 8, 2, LODE_GATE_SPARSEMIXER, false},
         {LODE_F32, 4096, 160, 10, LODE_GATE_SOFTMAX, true},
-        {LODE_F32, 512, 512, 10, LODE_GATE_SOFTMAX, true}, {LODE_BF16, 1024, 300, 6, LODE_GATE_SOFTMAX_TOP, true}};
+        {LODE_F32, 512, 512, 10, LODE_GATE_SOFTMAX, true}, {LODE_BF16, 1024, 300, 6, LODE_GATE_SOFTMAX_TOP, true},
+        /* rows of no whole 256 numbers: one, two and four of a block of gemv_near.cu's threads */
+        {LODE_BF16, 2880, 60, 4, LODE_GATE_SOFTMAX_TOP, true}, {LODE_F32, 1040, 200, 6, LODE_GATE_SOFTMAX, true},
+        {LODE_F16, 336, 400, 8, LODE_GATE_SOFTMAX_TOP, false}};
     const uint32_t d = kinds[t->variant].d, n = kinds[t->variant].n;
     const enum lode_gating gating = kinds[t->variant].gating;
     const bool groups = gating == LODE_GATE_SIGMOID;
@@ -132,7 +135,7 @@ static struct lode_node *build_router(struct oc *t) {
 }
 
 /* As models have them: more rows than multiprocessors, of any number of blocks, in types that differ, and a residual.  What
- * a step of one row takes has kernels of its own where all are Q4_K, Q5_K or Q6_K. */
+ * a step of one row takes has kernels of its own where all are Q4_K, Q5_K or Q6_K, or of blocks of 32. */
 static struct lode_node *build_chosen_experts(struct oc *t) {
     static const enum lode_dtype kinds[][3] = {{LODE_Q4_K, LODE_Q4_K, LODE_Q4_K}, {LODE_Q4_K, LODE_Q4_K, LODE_Q6_K},
                                                {LODE_Q5_K, LODE_Q4_K, LODE_Q5_K}, {LODE_Q6_K, LODE_Q6_K, LODE_Q4_K},
@@ -156,6 +159,51 @@ static struct lode_node *build_chosen_experts(struct oc *t) {
     if (t->variant == 9)
         w[3] = oc_matrix(t, LODE_F32, n, ff, 1), w[4] = oc_matrix(t, LODE_F32, n, ff, 1), w[5] = oc_matrix(t, LODE_F32, n, d, 1);
     return lode_g_add(t->g, x, lode_g_experts(t->g, x, r, w, LODE_GLU_SILU, t->variant == 3), 1);
+}
+
+/* The same in types of blocks of 32, by rows of any number of blocks, with and without biases; whole or in halves, of which rows need not be
+ * whole blocks; of gpt-oss's kind behind a router that has a bias.  Where gate and up differ, or one has an odd number of rows, kernels for
+ * all types. */
+static struct lode_node *build_chosen_experts_32(struct oc *t) {
+    static const struct {
+        enum lode_dtype gate, up, down;
+        uint32_t d, ff, out, experts, used; /* out: rows of down */
+        enum lode_gating gating;
+        enum lode_glu act;
+        bool biased, weighs, halves, routed;
+    } kinds[] = {
+        {LODE_MXFP4, LODE_MXFP4, LODE_MXFP4, 2880, 416, 2880, 8, 4, LODE_GATE_SOFTMAX_TOP, LODE_GLU_CLAMPED, true, false, false, true},
+        {LODE_MXFP4, LODE_MXFP4, LODE_MXFP4, 288, 2880, 288, 9, 4, LODE_GATE_SOFTMAX_TOP, LODE_GLU_CLAMPED, true, false, false, false},
+        {LODE_MXFP4, LODE_MXFP4, LODE_MXFP4, 96, 1024, 96, 5, 1, LODE_GATE_SIGMOID, LODE_GLU_CLAMPED, true, false, false, false},
+        {LODE_Q8_0, LODE_Q8_0, LODE_Q8_0, 1024, 352, 1024, 12, 8, LODE_GATE_SOFTMAX, LODE_GLU_SILU, false, false, false, true},
+        {LODE_Q8_0, LODE_Q8_0, LODE_Q8_0, 96, 2880, 96, 5, 1, LODE_GATE_SOFTMAX_TOP, LODE_GLU_SILU, true, false, false, false},
+        {LODE_Q4_0, LODE_Q4_0, LODE_Q5_0, 1280, 96, 1280, 16, 8, LODE_GATE_SOFTMAX, LODE_GLU_SILU, false, true, false, false},
+        {LODE_Q5_1, LODE_Q5_1, LODE_Q4_1, 544, 320, 544, 7, 3, LODE_GATE_SIGMOID, LODE_GLU_GELU, true, false, false, false},
+        {LODE_IQ4_NL, LODE_IQ4_NL, LODE_IQ4_NL, 2080, 160, 2080, 30, 20, LODE_GATE_SOFTMAX_TOP, LODE_GLU_SILU, false, false, false, false},
+        {LODE_NVFP4, LODE_NVFP4, LODE_NVFP4, 704, 192, 704, 6, 4, LODE_GATE_SOFTMAX, LODE_GLU_SILU, false, true, false, false},
+        {LODE_NVFP4G, LODE_NVFP4G, LODE_NVFP4G, 192, 704, 192, 6, 4, LODE_GATE_SIGMOID, LODE_GLU_SILU, true, false, false, false},
+        {LODE_Q4_1, LODE_Q4_1, LODE_Q5_1, 352, 768, 352, 200, 8, LODE_GATE_SOFTMAX, LODE_GLU_SILU, false, false, false, false},
+        {LODE_Q5_0, LODE_Q5_0, LODE_Q4_0, 768, 1056, 768, 4, 2, LODE_GATE_SOFTMAX_TOP, LODE_GLU_SILU, false, true, false, false},
+        {LODE_MXFP4, LODE_Q8_0, LODE_MXFP4, 512, 224, 512, 8, 4, LODE_GATE_SOFTMAX, LODE_GLU_SILU, true, false, false, false},
+        {LODE_Q4_K, LODE_Q4_K, LODE_MXFP4, 512, 480, 512, 8, 4, LODE_GATE_SOFTMAX_TOP, LODE_GLU_SILU, false, false, false, true},
+        {LODE_MXFP4, LODE_MXFP4, LODE_Q6_K, 480, 512, 480, 8, 4, LODE_GATE_SOFTMAX_TOP, LODE_GLU_SILU, false, false, false, false},
+        {LODE_MXFP4, LODE_MXFP4, LODE_MXFP4, 2880, 288, 199, 6, 4, LODE_GATE_SOFTMAX_TOP, LODE_GLU_CLAMPED, false, false, true, true},
+        {LODE_Q8_0, LODE_Q8_0, LODE_Q8_0, 224, 1056, 77, 16, 8, LODE_GATE_SOFTMAX, LODE_GLU_SILU, false, true, true, false}};
+    const uint32_t d = kinds[t->variant].d, ff = kinds[t->variant].ff, out = kinds[t->variant].out, n = kinds[t->variant].experts;
+    const enum lode_gating gating = kinds[t->variant].gating;
+    const enum lode_glu act = kinds[t->variant].act;
+    const bool weighs = kinds[t->variant].weighs, routed = kinds[t->variant].routed;
+    const union lode_op_params p = {.route = {.n_used = kinds[t->variant].used, .gating = gating, .normalise = t->variant % 2 == 0, .scale = 1}};
+    struct lode_node *x = oc_input(t, d), *h = routed ? lode_g_rms_norm(t->g, x, oc_vector(t, d), 1e-5f, 0) : x;
+    struct lode_node *logits = routed ? lode_g_linear(t->g, h, oc_matrix(t, LODE_F32, n, d, 1), oc_vector(t, n)) : oc_input(t, n);
+    struct lode_node *r = lode_g_route(t->g, logits, gating == LODE_GATE_SIGMOID ? oc_vector(t, n) : NULL, &p);
+    const struct lode_operand *w[LODE_MAX_WEIGHTS] = {oc_matrix(t, kinds[t->variant].gate, ff, d, n), oc_matrix(t, kinds[t->variant].up, ff, d, n),
+                                                      oc_matrix(t, kinds[t->variant].down, out, ff, n)};
+    if (kinds[t->variant].halves)
+        return lode_g_experts_out(t->g, lode_g_experts_in(t->g, h, r, w[0], w[1], act, weighs), r, w[2], weighs);
+    if (kinds[t->variant].biased)
+        w[3] = oc_matrix(t, LODE_F32, n, ff, 1), w[4] = oc_matrix(t, LODE_F32, n, ff, 1), w[5] = oc_matrix(t, LODE_F32, n, out, 1);
+    return lode_g_add(t->g, x, lode_g_experts(t->g, h, r, w, act, weighs), 1);
 }
 
 static struct lode_node *build_heads(struct oc *t) {
@@ -534,8 +582,9 @@ const struct oc_case oc_cases[] = {
     {"feed_forward", 0, true, build_feed_forward, OC_NO_BOUND},
     {"gated_down", 7, false, build_gated_down, OC_SAME},
     {"experts", 0, false, build_experts, OC_NO_BOUND},
-    {"router", 9, false, build_router, OC_NO_BOUND},
+    {"router", 12, false, build_router, OC_NO_BOUND},
     {"chosen_experts", 10, false, build_chosen_experts, OC_NO_BOUND},
+    {"chosen_experts_32", 17, false, build_chosen_experts_32, OC_NO_BOUND},
     {"expert_halves", 0, false, build_expert_halves, OC_NO_BOUND},
     {"heads", 0, false, build_heads, OC_NO_BOUND},
     {"heads_many", 24, false, build_heads_many, OC_SAME},

@@ -1,6 +1,7 @@
 /* device.c - finding a device, its kernels and its memory. */
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/kernels/attention/attention_shared.h"
+#include "backend/cuda/kernels/experts/chosen_shared.h"
 #include "backend/cuda/kernels/products/gated.h"
 #include "backend/cuda/kernels/products/stream_shared.h"
 
@@ -292,6 +293,18 @@ static int find_family(struct lode_cuda *c, enum lode_dtype type, const char *su
     return find(c, LODE_CUDA_MODULE_rows, name, &c->kernels.embed[type], err);
 }
 
+static int find_chosen(struct lode_cuda *c, enum lode_dtype type, const char *suffix, struct lode_error *err) {
+    const bool by32 = lode_dtypes[type].act == LODE_A32;
+    void **const in = &c->kernels.chosen_in[type], **const out = &c->kernels.chosen_out[type];
+    char name[64];
+    snprintf(name, sizeof name, "chosen_in_%s", suffix);
+    LODE_TRY(find(c, by32 ? LODE_CUDA_MODULE_chosen_in_32 : LODE_CUDA_MODULE_chosen_in, name, in, err));
+    LODE_TRY(allow_shared(c, *in, err));
+    snprintf(name, sizeof name, "chosen_out_%s", suffix);
+    LODE_TRY(find(c, by32 ? LODE_CUDA_MODULE_chosen_out_32 : LODE_CUDA_MODULE_chosen_out, name, out, err));
+    return allow_shared(c, *out, err);
+}
+
 /* What targets before Ampere lack, and of these kernels only Hopper has: *out NULL there. */
 static int find_fast(struct lode_cuda *c, enum lode_cuda_module m, const char *name, const char *suffix, int shared,
                      void **out, struct lode_error *err) {
@@ -479,9 +492,10 @@ static int find_kernels(struct lode_cuda *c, struct lode_error *err) {
     ATTEND(bf16);
     ATTEND(q8_0);
 #undef ATTEND
-    void *const large[] = {c->kernels.chosen_in_q4_k, c->kernels.chosen_in_q5_k, c->kernels.chosen_in_q6_k,
-                           c->kernels.chosen_out_q4_k, c->kernels.chosen_out_q5_k, c->kernels.chosen_out_q6_k,
-                           c->kernels.rms_norm_any, c->kernels.layer_norm, c->kernels.l2_norm,
+#define CHOSEN(suffix, type) LODE_TRY(find_chosen(c, LODE_##type, #suffix, err));
+    LODE_CHOSEN_256_LIST(CHOSEN) LODE_CHOSEN_32_LIST(CHOSEN)
+#undef CHOSEN
+    void *const large[] = {c->kernels.rms_norm_any, c->kernels.layer_norm, c->kernels.l2_norm,
                            c->kernels.gemv_a32, c->kernels.gemv_a256, c->kernels.gemv_only_q8_0,
                            c->kernels.gemv_only_q4_k, c->kernels.gemv_only_q5_k, c->kernels.gemv_u, c->kernels.gemv_parts,
                            c->kernels.attention_walk,

@@ -9,8 +9,9 @@
  *                                               gemm_fast.cu, wide_fast.cu, wide_gated.cu
  *         .. a gated one and the next, ATTENTION and the next: rows rounded where they are made, for BF16 weights as panels
  *                                               (gemm_fast.cu), for those that meet blocks of 32 spread (wide_round.cuh)
- *     [QUANT] EXPERTS [ADD]                     two launches of chosen_in.cu, chosen_out.cu or of gemv.cu; steps of one row
- *         .. ROUTE before them                  in the first of chosen_in.cu
+ *     [QUANT] EXPERTS [ADD]                     two launches of chosen_in.cu, chosen_out.cu or the same of blocks of 32, or of gemv.cu;
+ *                                               steps of one row
+ *         .. ROUTE before them                  in the first of chosen_in.cu or chosen_in_32.cu
  *         .. EXPERTS_IN, EXPERTS_OUT [ADD]      one each
  *     RMS_NORM ADD                              rows.cu's rms_norm; any step
  *     [norms and rotations of q and k] KV_PUT   positions.cu's prepare; any step

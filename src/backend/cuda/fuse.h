@@ -74,8 +74,8 @@ uint32_t lode_cuda_most_few(const struct op *o, const struct chain *c);
 /* fuse_many.c: instructions; the second: attention and the product of what it gives */
 int lode_cuda_run_many_rows(const struct op *o, uint32_t n, const struct chain *c);
 int lode_cuda_run_attended(const struct op *o, uint32_t n);
-/* chosen.c: gate and up, and down, of the experts that a row has chosen, by chosen_in.cu and chosen_out.cu.  choice: the ROUTE that the
- * first makes itself; NULL: it is there.  known: the route was there before the launch before this one let it begin. */
+/* chosen.c: gate and up, and down, of the experts that a row has chosen, by the kernels of kernels/experts/chosen_*.cu.  choice: the ROUTE that the first
+ * makes itself; NULL: it is there.  known: the route was there before the launch before this one let it begin. */
 int lode_cuda_run_chosen_in(const struct op *o, const struct lode_cuda_gemv_args *a, const struct op *choice);
 int lode_cuda_run_chosen_out(const struct op *o, const struct lode_cuda_gemv_args *a, bool known);
 /* fuse_experts.c; choice: as lode_cuda_run_chosen_in's */

@@ -1,4 +1,4 @@
-/* fuse_experts.c - the experts that one row has chosen, in two launches of chosen_in.cu and chosen_out.cu or of gemv.cu. */
+/* fuse_experts.c - the experts that one row has chosen, in two launches: of the kernels that chosen.c knows, or of gemv.cu's. */
 #include "backend/cuda/fuse.h"
 
 static bool has_rounded_gemv(enum lode_dtype act) { return act != LODE_NONE && act != LODE_F32; }
@@ -58,8 +58,8 @@ static bool set_experts_out(const struct op *o, const struct chain *c, const str
     return !lode_cuda_overlap(y, &in->in[1], o->n) && lode_cuda_lay_out_gemv(o, a, act == LODE_A32, &grid, &shared);
 }
 
-/* Either, by chosen_in.cu or chosen_out.cu, or by the kernels for all types.  choice: as lode_cuda_run_chosen_in's, in which case there are none for all
- * types.  *early: whether who comes next may read the route before it waits. */
+/* Either, by the kernels of chosen experts, or by those for all types.  choice: as lode_cuda_run_chosen_in's, in which case there are none for
+ * all types.  *early: whether who comes next may read the route before it waits. */
 static int run_in(const struct op *o, uint32_t n, const struct chain *c, const struct lode_part *parts, const struct op *choice,
                   bool *early, struct lode_cuda_gemv_args *a) {
     const int rc = lode_cuda_run_chosen_in(o, a, choice);

@@ -274,7 +274,7 @@ enum { LODE_FLOAT_ROWS = 4 };  /* of a unit of gemv_float.cu, and of a block of 
 #define LODE_LANES_SIZE(cols) (16 * 4 * LODE_LANE_PITCH(cols))
 /* gemv_near.cu: threads of a block, its rows of weights are 1 << i, i below LODE_NEAR_SIZES; numbers of a row, at most, in multiples of
  * LODE_NEAR_STEP; bytes of shared memory: x, rows, the norm's weights. */
-enum { LODE_NEAR_THREADS = 512, LODE_NEAR_SIZES = 3, LODE_NEAR_COLS = 8192, LODE_NEAR_STEP = 256 };
+enum { LODE_NEAR_THREADS = 512, LODE_NEAR_SIZES = 3, LODE_NEAR_COLS = 8192, LODE_NEAR_STEP = 16 };
 #define LODE_NEAR_SHARED(cols, rows) ((1 + (rows)) * LODE_LANES_SIZE(cols) + 4 * (cols))
 
 /* ---- the same of a few rows (few.cu) ---- */

@@ -1,56 +1,37 @@
-/* chosen.cuh - what products of the experts that one row has chosen have in common (chosen_in.cu, chosen_out.cu): rows of Q4_K, Q5_K or
- * Q6_K in shared memory, a half of a block of one by a thread (half_blocks.cuh).
+/* chosen.cuh - what products of the experts that one row has chosen have in common (chosen_in.cu, chosen_out.cu, chosen_in_32.cu,
+ * chosen_out_32.cu): the route, barriers of rows on their way to slots of shared memory, kernels' names.
  *
  * There is little to read, so what a launch takes is what has to be done one after the other.  All that a block of threads reads is
- * asked for at once, as soon as the experts are known.  The pairs that the definition adds go to shared memory, and one thread a row
- * adds them in ascending order. */
+ * asked for at once, as soon as the experts are known.  Threads share out rows' blocks (chosen_256.cuh, chosen_32.cuh); the pairs that the
+ * definition adds go to shared memory, and one thread a row adds them in ascending order. */
 #ifndef LODE_CUDA_CHOSEN_CUH
 #define LODE_CUDA_CHOSEN_CUH
 
 #include "chosen_shared.h"
-#include "backend/cuda/kernels/products/half_blocks.cuh"
+#include "backend/cuda/kernels/products/gemv_x.cuh"
+#include "backend/cuda/kernels/wgmma.cuh"
 
 enum { CHOSEN_THREADS = 32 * LODE_CHOSEN_WARPS };
 
-/* A row as it lies on the device: 128 bytes of codes a block, behind all of them the top bits, then 16 bytes a block: of Q4_K and
- * Q5_K d, dmin and scales, of Q6_K scales, behind which its d's come last. */
-template <int TYPE> struct row_of {
-    enum { TOP = TYPE == LODE_Q6_K ? 64 : TYPE == LODE_Q5_K ? 32 : 0, PIECES = 8 + TOP / 16 + 1 }; /* 16 bytes, of a block */
-};
-
-/* Half `half` of the row at `row` by that of x: its pairs, to `pairs` where `here` says so.  By all threads of a warp: two
- * neighbours have a block.  TURNED: its pieces lie as chosen_in.cu's ask_row puts them. */
-template <int TYPE, bool TURNED>
-DEVICE void put_half(const uint8_t *row, const uint8_t *x, uint32_t nb, uint32_t half, uint8_t *pairs, bool here) {
-    const uint32_t h = half & 1, b = half / 2;
-    const uint8_t *after = row + nb * 128;
-    const struct half_of o = {row + half * 64, x + half * HALF_X, x + 2 * nb * HALF_X + half * 16, h, TURNED ? half / 2 & 3 : 0};
-    struct half_sums v;
-    uint32_t d; /* two halves: of the codes, of the minima */
-    if (TYPE == LODE_Q6_K) {
-        v = q6_k_half(o, *(const uint2 *)(after + nb * 64 + b * 16 + 8 * h), after + half * 32, TURNED ? b / 2 & 1 : 0);
-        d = *(const uint16_t *)(after + nb * 80 + b * 2);
-    } else {
-        const uint4 head = *(const uint4 *)(after + nb * row_of<TYPE>::TOP + b * 16);
-        v = TYPE == LODE_Q5_K ? q5_k_half(o, head, after + b * 32, 0) : q4_k_half(o, head);
-        d = head.x;
-    }
-    const struct half_pair pair = half_pair_of(o, v, d);
-    if (here)
-        pair.put(pairs + b * 16, h);
+/* On Hopper whole rows come by bulk copies: who asks for pieces of 16 bytes is held up by what is on its way.  Only chosen_in.cu exchanges
+ * pieces and asks for them so. */
+#if __CUDA_ARCH__ >= 900
+enum { IN_BULK = true };
+#else
+enum { IN_BULK = false };
+#endif
+/* What a warp has asked for a slot has a barrier of its own. */
+DEVICE uint32_t barrier_of(uint32_t slot, uint32_t warp) {
+    __shared__ uint64_t barriers[LODE_CHOSEN_SLOTS][LODE_CHOSEN_WARPS];
+    return shared_address(&barriers[slot][warp]);
 }
-
-/* The definition's sum over a row's pairs. */
-DEVICE float add_pairs(const uint8_t *pairs, uint32_t nb) {
-    const float4 *p = (const float4 *)pairs;
-    float acc = 0;
-#pragma unroll 2
-    for (uint32_t b = 0; b < nb; b++) {
-        const float4 v = p[b];
-        acc = fmaf(v.x, v.y, acc);
-        acc = fmaf(v.z, v.w, acc);
-    }
-    return acc;
+/* The warp's, of so many slots. */
+DEVICE void make_barriers(uint32_t slots) {
+    const uint32_t lane = threadIdx.x % 32;
+    if (lane < slots)
+        barrier_init(barrier_of(lane, threadIdx.x / 32), 1);
+    barriers_made();
+    __syncwarp();
 }
 
 /* The route: thread i of a warp has the i-th expert and its weight (the last one's where there is none).  Not by way of the
@@ -85,15 +66,11 @@ DEVICE void wait_but(uint32_t n) {
 }
 static_assert(LODE_CHOSEN_SLOTS == 4, "wait_but");
 
-/* name_TYPE: f<TYPE>(its arguments). */
-#define CHOSEN_OF(name, f, args, suffix, type)                                                     \
+/* name_SUFFIX: f<type>(its arguments). */
+#define CHOSEN(name, f, args, suffix, type)                                                        \
     extern "C" __global__ void __launch_bounds__(CHOSEN_THREADS, 1)                                \
         name##_##suffix(const __grid_constant__ struct args s) {                                   \
-        f<LODE_##type>(s);                                                                         \
+        f<type>(s);                                                                                \
     }
-#define CHOSEN(name, f, args)                                                                      \
-    CHOSEN_OF(name, f, args, q4_k, Q4_K)                                                           \
-    CHOSEN_OF(name, f, args, q5_k, Q5_K)                                                           \
-    CHOSEN_OF(name, f, args, q6_k, Q6_K)
 
 #endif

@@ -1,13 +1,13 @@
-/* chosen_in.cu - gate and up of the experts that one row has chosen, and their activation; the choice itself, where the router's logits
- * are what comes before.
+/* chosen_in.cu - gate and up of the experts that one row has chosen, and their activation, in Q4_K, Q5_K and Q6_K; the choice itself, where the
+ * router's logits are what comes before.
  *
  * A choice of its own launch takes longer than one that every block of threads makes for itself.  Rows of gate and up are asked for before x is
  * rounded or, where the choice is made here, when x is rounded and experts are chosen, by warps of their own.
  *
  * A warp has as many rows side by side as it has threads for, and adds up the pairs of several units at once, as that is one chain of
  * instructions after the other. */
-#include "chosen.cuh"
-#include "route.cuh"
+#include "chosen_256.cuh"
+#include "chosen_choice.cuh"
 
 /* ---- a row's way through shared memory ---- */
 
@@ -92,7 +92,7 @@ DEVICE void each_unit(struct walk &w, const struct lode_cuda_chosen_in_args &s, 
     }
 }
 
-/* ---- x, and the choice ---- */
+/* ---- x ---- */
 
 /* x, rounded: a warp a block, the last warps first, as the first ones choose experts.  asked(): when the first are asked for.  make_x
  * (stream_x.cuh) in fewer instructions, as no norm comes before. */
@@ -114,19 +114,6 @@ template <class F> DEVICE void make_rounded(const struct lode_cuda_gemv_args &a,
         if (b + n_warps() < nb)
             u = numbers[(b + n_warps()) * 64], v = numbers[(b + n_warps()) * 64 + 1];
     }
-}
-
-/* The choice of experts by every block of threads for itself; the first one leaves it for the launches to come. */
-DEVICE struct route_of choose_here(const struct lode_cuda_chosen_in_args &s) {
-    struct quick_choice *q = (struct quick_choice *)((uint8_t *)row_mem + s.choice_at);
-    const uint32_t lane = threadIdx.x % 32, i = lane < s.a.n_used ? lane : s.a.n_used - 1;
-    choose_quick(s.choice, at<const float>(s.choice.x.data), q);
-    if (blockIdx.x == 0 && threadIdx.x < 32) {
-        put_choice(s.choice, q, at<float>(s.choice.y.data));
-        __threadfence();
-        let_next_come();
-    }
-    return {(int)q->ids[i], s.a.weigh_input ? quick_weight(s.choice, q) : 0};
 }
 
 template <int TYPE> DEVICE void gate_and_up(const struct lode_cuda_chosen_in_args &s) {
@@ -190,4 +177,5 @@ template <int TYPE> DEVICE void gate_and_up(const struct lode_cuda_chosen_in_arg
     each_unit(w, s, 2 * each * pitch, ask, pairs, end);
 }
 
-CHOSEN(chosen_in, gate_and_up, lode_cuda_chosen_in_args)
+#define GATE_AND_UP(suffix, type) CHOSEN(chosen_in, gate_and_up, lode_cuda_chosen_in_args, suffix, LODE_##type)
+LODE_CHOSEN_256_LIST(GATE_AND_UP)

@@ -1,74 +1,9 @@
-/* chosen_out.cu - the weighed sum of the chosen experts' down, of one row.
+/* chosen_out.cu - the weighed sum of the chosen experts' down, of one row, in Q4_K, Q5_K and Q6_K.
  *
  * A block of threads takes turns of some rows of all experts.  It shares out their halves of blocks, so that each thread has one or few; a warp a
- * row then ends them.  On Hopper rows come by bulk copies: who asks for pieces of 16 bytes is held up by what is on its way, and comes
- * later to x. */
-#include "chosen.cuh"
-#include "backend/cuda/kernels/wgmma.cuh"
-
-#if __CUDA_ARCH__ >= 900
-enum { IN_BULK = true };
-#else
-enum { IN_BULK = false };
-#endif
-
-/* ---- rows on their way ---- */
-
-/* s.slots turns' rows, expert by expert.  On Hopper what a warp has asked for a slot has a barrier of its own. */
-struct turns {
-    uint8_t *slots;
-    unsigned long long matrix; /* lane i's: down of expert i */
-    uint32_t asked, fill;      /* the next turn, to the next slot */
-    uint32_t slot, parity;     /* which is used next */
-};
-DEVICE uint32_t barrier_of(uint32_t slot, uint32_t warp) {
-    __shared__ uint64_t barriers[LODE_CHOSEN_SLOTS][LODE_CHOSEN_WARPS];
-    return shared_address(&barriers[slot][warp]);
-}
-DEVICE uint32_t rows_of(const struct lode_cuda_chosen_out_args &s, uint32_t turn) {
-    const uint32_t left = s.a.parts[0].rows - turn * s.rows.by;
-    return left < s.rows.by ? left : s.rows.by;
-}
-
-/* Copy j of a turn: rows `first` and on of expert `expert`, of those of the turn; `size` bytes. */
-struct copy_of {
-    uint32_t expert, first, size;
-};
-DEVICE struct copy_of copy_at(const struct lode_cuda_chosen_out_args &s, uint32_t j, uint32_t n) {
-    const uint32_t expert = over(j, s.of_expert), first = (j - expert * s.of_expert.by) * s.together, left = first < n ? n - first : 0;
-    return {expert, first, (left < s.together ? left : s.together) * s.a.parts[0].w_stride};
-}
-/* All that comes next, where there is something. */
-DEVICE void ask_next(struct turns &t, const struct lode_cuda_chosen_out_args &s) {
-    const uint32_t warp = threadIdx.x / 32, n = t.asked < s.a.n_units ? rows_of(s, t.asked) : 0;
-    if (n) {
-        const uint32_t to = shared_address(t.slots + t.fill * s.slot_size), barrier = barrier_of(t.fill, warp);
-        uint32_t bytes = 0;
-#pragma unroll 1
-        for (uint32_t j = warp; j < s.copies; j += LODE_CHOSEN_WARPS) {
-            const struct copy_of c = copy_at(s, j, n);
-            const uint32_t at = to + (c.expert * s.rows.by + c.first) * s.pitch;
-            const void *from = (const void *)(__shfl_sync(0xffffffffu, t.matrix, c.expert) +
-                                              (size_t)(t.asked * s.rows.by + c.first) * s.a.parts[0].w_stride);
-            bytes += c.size;
-            if (!IN_BULK)
-                for (uint32_t p = 16 * (threadIdx.x % 32); p < c.size; p += 512)
-                    copy_async_at<16>(at + p, (const uint8_t *)from + p);
-            else if (c.size && elected())
-                bulk_copy(at, from, c.size, barrier);
-        }
-        if (IN_BULK && elected())
-            barrier_arrive_expect(barrier, bytes); /* after them: it is the only arrival that the barrier waits for */
-    }
-    if (!IN_BULK)
-        copies_end_group();
-    t.asked += gridDim.x;
-    t.fill = t.fill + 1 == s.slots ? 0 : t.fill + 1;
-}
-DEVICE void use_next(struct turns &t, const struct lode_cuda_chosen_out_args &s) {
-    if (++t.slot == s.slots)
-        t.slot = 0, t.parity ^= 1;
-}
+ * row then ends them. */
+#include "chosen_256.cuh"
+#include "chosen_turns.cuh"
 
 /* ---- x ---- */
 
@@ -88,7 +23,7 @@ DEVICE void round_rows(const struct lode_cuda_chosen_out_args &s, uint8_t *x, st
         const float numbers[8] = {next.u.x, next.u.y, next.u.z, next.u.w, next.v.x, next.v.y, next.v.z, next.v.w};
         if ((j += LODE_CHOSEN_WARPS) < n)
             next = eight_at(s, j);
-        put_x(x + row * LODE_CHOSEN_X(s.a.cols), s.a.cols, b, round_256(numbers));
+        put_x(x + row * LODE_CHOSEN_X256(s.a.cols), s.a.cols, b, round_256(numbers));
     }
 }
 
@@ -106,7 +41,7 @@ DEVICE void put_pairs(const struct lode_cuda_chosen_out_args &s, const struct tu
         const uint32_t r = here ? h / 2 - q * most : 0, b = here ? q - e * nb : 0, i = here ? e : 0;
         if (IN_BULK)
             barrier_wait(barrier_of(t.slot, (s.together == 1 ? i * most + r : i) % LODE_CHOSEN_WARPS), t.parity);
-        put_half<TYPE, false>(rows + (i * most + r) * s.pitch, x + i * LODE_CHOSEN_X(s.a.cols), nb, 2 * b + h % 2,
+        put_half<TYPE, false>(rows + (i * most + r) * s.pitch, x + i * LODE_CHOSEN_X256(s.a.cols), nb, 2 * b + h % 2,
                               pairs + (i * most + r) * pitch, here);
     }
 }
@@ -116,12 +51,8 @@ template <int TYPE> DEVICE void down(const struct lode_cuda_chosen_out_args &s) 
     const struct lode_cuda_gemv_part &part = a.parts[0];
     const uint32_t nb = s.nb.by, lane = threadIdx.x % 32, warp = threadIdx.x / 32, most = s.rows.by, pitch = LODE_STREAM_K_PAIRS(a.cols);
     uint8_t *x = (uint8_t *)row_mem, *pairs = x + s.slots_at + s.slots * s.slot_size;
-    if (IN_BULK) {
-        if (lane < s.slots)
-            barrier_init(barrier_of(lane, warp), 1);
-        barriers_made();
-        __syncwarp();
-    }
+    if (IN_BULK)
+        make_barriers(s.slots);
     let_next_come();
     if (!s.known)
         wait_for_last();
@@ -168,4 +99,5 @@ template <int TYPE> DEVICE void down(const struct lode_cuda_chosen_out_args &s) 
     }
 }
 
-CHOSEN(chosen_out, down, lode_cuda_chosen_out_args)
+#define DOWN(suffix, type) CHOSEN(chosen_out, down, lode_cuda_chosen_out_args, suffix, LODE_##type)
+LODE_CHOSEN_256_LIST(DOWN)

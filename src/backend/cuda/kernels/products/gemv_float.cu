@@ -5,7 +5,7 @@
  * eight threads have two lanes each, a warp four rows.  x lies in shared memory; the weights are
  * asked for ahead, into the second cache far and into registers near.  Those of small matrices
  * (routers) come into shared memory while the launch before still runs: a block of threads has one
- * unit of them.  Where rows are multiples of 256 numbers gemv_near.cu is quicker. */
+ * unit of them.  Where rows are multiples of sixteen numbers gemv_near.cu is quicker. */
 #include "gemv.cuh"
 #include "mul.cuh"
 

@@ -1,4 +1,4 @@
-/* gemv_near.cu - products of one row with few rows of float weights, multiples of 256 numbers, as routers are.
+/* gemv_near.cu - products of one row with few rows of float weights, multiples of sixteen numbers, as routers are.
  *
  * What such a product takes is what has to be done one after the other.  So a block of threads has few rows, which are in its shared
  * memory before x is there; the numbers of each of the definition's sixteen lanes stand together, four a read, and a thread has
@@ -9,10 +9,20 @@
 enum { THREADS = LODE_NEAR_THREADS, AT_ONCE = LODE_NEAR_COLS / (4 * THREADS) /* times four numbers of x */ };
 static_assert(AT_ONCE * 4 * THREADS == LODE_NEAR_COLS, "no rest");
 
+/* v for numbers from `cols` on to whole 256, of which sums are made: zeros of x, zeros below of weights, whose products change no sum, not even
+ * one of -0. */
+DEVICE void fill_up(float *lanes, uint32_t cols, float v) {
+    const uint32_t pitch = LODE_LANE_PITCH(cols);
+#pragma unroll 1
+    for (uint32_t i = cols / 4 + threadIdx.x; i < (cols + 255) / 256 * 64; i += THREADS)
+        put_four(lanes, pitch, i, make_float4(v, v, v, v));
+}
+
 /* n rows of weights, of ROWS, to 16 lanes each: of 32 bits by copies, of 16 bits widened. */
-template <class T, int ROWS> DEVICE void keep_rows(float *lanes, const uint8_t *w, uint32_t stride, uint32_t n, uint32_t cols) {
+template <class T, int ROWS> DEVICE void keep_rows(float *to, const uint8_t *w, uint32_t stride, uint32_t n, uint32_t cols) {
     enum { SIZE = sizeof(typename T::type) };
     const uint32_t pitch = LODE_LANE_PITCH(cols), size = 16 * pitch;
+    float *lanes = to;
     if constexpr (SIZE == 4) {
 #pragma unroll 1
         for (uint32_t r = 0; r < n; r++, w += stride, lanes += size)
@@ -38,6 +48,10 @@ template <class T, int ROWS> DEVICE void keep_rows(float *lanes, const uint8_t *
         }
     }
     copies_end_group();
+    if (cols % 256)
+#pragma unroll 1
+        for (uint32_t r = 0; r < n; r++)
+            fill_up(to + r * size, cols, -0.0f);
 }
 
 /* x to row_mem's lanes, normed where that is asked for, by the norm's weights: w, and the thread's first four; the normed row to a.x_out as
@@ -53,6 +67,8 @@ DEVICE void make_x(const struct lode_cuda_gemv_args &a, const float4 *w, float4 
     for (uint32_t u = 0; u < AT_ONCE; u++)
         if (threadIdx.x + u * THREADS < n)
             put_four(row_mem, pitch, threadIdx.x + u * THREADS, v[u]);
+    if (a.cols % 256)
+        fill_up(row_mem, a.cols, 0);
     if (a.input == LODE_GEMV_NORM) {
         const struct divisor root = root_of(a.cols, a.eps); /* begins with a barrier, and ends with one */
         auto norm = [&](uint32_t i, float4 x, float4 weight) {
@@ -83,7 +99,7 @@ DEVICE float dot_lanes(const float *lanes, uint32_t cols) {
         w[i] = p[i], x[i] = z[i];
     float acc = 0;
 #pragma unroll 1
-    for (uint32_t n = cols / (64 * AT_ONCE); n; n--) {
+    for (uint32_t n = (cols + 64 * AT_ONCE - 1) / (64 * AT_ONCE); n; n--) {
         float4 v[AT_ONCE], y[AT_ONCE];
         p += AT_ONCE, z += AT_ONCE;
 #pragma unroll

@@ -73,8 +73,8 @@ DEVICE float4 four_numbers(uint32_t cols, uint32_t i) {
     const float *p = row_mem + i % 4 * 4 * pitch + i / 4;
     return make_float4(p[0], p[pitch], p[2 * pitch], p[3 * pitch]);
 }
-/* What the norm divides by: norm_root's number. */
-DEVICE struct divisor root_of(uint32_t cols, float eps) { return root_of_lanes(LODE_LANE_PITCH(cols), cols / 256, cols, eps); }
+/* What the norm divides by: norm_root's number.  Of rows that are no whole 256 numbers zeros follow. */
+DEVICE struct divisor root_of(uint32_t cols, float eps) { return root_of_lanes(LODE_LANE_PITCH(cols), (cols + 255) / 256, cols, eps); }
 
 /* Numbers 4 i and on of row_mem, normed; w: NULL or their weights. */
 DEVICE float4 normed_by(uint32_t i, const struct divisor &root, const float4 *w) {
