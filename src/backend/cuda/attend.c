@@ -73,6 +73,17 @@ bool lode_cuda_map_memory(const struct lode_cuda *c, const struct lode_kv_view *
                             LODE_CU_MAP_SWIZZLE_128, LODE_CU_MAP_PROMOTE_128, 0) == 0;
 }
 
+bool lode_cuda_map_long_rows(const struct lode_cuda *c, const struct lode_kv_view *v, uint32_t dim, struct lode_cuda_map *map) {
+    enum { LINE = 128 };
+    /* pages begin at lines; dim 2: rows of 64 numbers, then their next 64 */
+    const uint64_t sizes[5] = {64, LODE_KV_PAGE, dim / 64, (1 << 30) / LINE, 1 << 19}, strides[4] = {2ull * dim, LINE, LINE, 1 << 30};
+    const uint32_t box[5] = {64, LODE_KV_PAGE, dim / 64, 1, 1}, steps[5] = {1, 1, 1, 1, 1};
+    return c->cu.tensor_map && dim % 64 == 0 && v->k_stride == 2 * dim && (uintptr_t)v->pool >= LODE_CUDA_MAP_FROM &&
+           (uintptr_t)v->pool % LINE == 0 && v->page_size % LINE == 0 && v->k % LINE == 0 &&
+           c->cu.tensor_map(map, LODE_CU_MAP_F16, 5, (void *)(uintptr_t)LODE_CUDA_MAP_FROM, sizes, strides, box, steps, 0,
+                            LODE_CU_MAP_SWIZZLE_128, LODE_CU_MAP_PROMOTE_128, 0) == 0;
+}
+
 /* A launch of attention of one row a sequence, or few rows of some, each by itself. */
 struct decode {
     struct cache cache;

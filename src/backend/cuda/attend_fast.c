@@ -215,11 +215,23 @@ static int run_parts(const struct op *o, void *kernel, const struct lode_cuda_at
     return 1;
 }
 
+/* kernels/attention/attention_latent.cu: 1, or 0 where the device, the rows or the pages are not for it. */
+static int run_latent(const struct op *o, const struct lode_cuda_attend_kernels *k, const struct lode_cuda_att_args *a) {
+    enum { MANY_PAGES = 12 }; /* blocks take as long to begin as for some */
+    const struct lode_kv_view v = lode_kv_view(o->step->segments[0].kv, a->layer);
+    const uint32_t tiles = lode_cuda_attention_tiles(o, a->n_heads / a->n_kv_heads, 64);
+    struct lode_cuda_att_wide_args args = {.att = *a};
+    if (!k->latent || a->cap > 0 || a->max_pages < MANY_PAGES || 2 * tiles * a->n_kv_heads < (uint32_t)o->r->c->multiprocessors ||
+        !lode_cuda_map_long_rows(o->r->c, &v, a->head_dim, &args.rows))
+        return 0;
+    LODE_TRY(lode_cuda_run_kernel(o, k->latent, a->n_kv_heads, tiles, 2, 384, LODE_ATT_LATENT_SHARED, &args));
+    return 1;
+}
+
 /* kernels/attention/attention_long.cu: all rows' pages (attention_latent.cu where it can), or where blocks are few and the scratch has room for it
  * every n-th chain. */
 static int run_long(const struct op *o, const struct lode_cuda_attend_kernels *k, const struct lode_cuda_att_args *a) {
     enum { LEAST_CHAINS = 3 }; /* with fewer joining takes longer than walking */
-    enum { MANY_PAGES = 12 };  /* for attention_latent.cu, whose blocks take as long to begin as for some pages */
     const uint32_t group = a->n_heads / a->n_kv_heads, room = lode_cuda_room(o->r->c), multiprocessors = (uint32_t)o->r->c->multiprocessors;
     const bool many = group * o->step->n_rows > 16 && long_shared(a, 32, 1) <= room;
     const uint32_t rows = many ? 32 : 16, tiles = lode_cuda_attention_tiles(o, group, rows), blocks = a->n_kv_heads * tiles;
@@ -231,11 +243,9 @@ static int run_long(const struct op *o, const struct lode_cuda_attend_kernels *k
         return 0;
     const bool parts = a->max_pages >= LEAST_CHAINS && 2 * blocks <= multiprocessors && !a->both_ways &&
                        o->step->n_rows * lode_cuda_parts_size(a) <= LODE_CUDA_SCRATCH;
-    const uint32_t wide = lode_cuda_attention_tiles(o, group, 64);
-    if (!parts && latent && k->latent && !(a->cap > 0) && a->max_pages >= MANY_PAGES && 2 * wide * a->n_kv_heads >= multiprocessors) {
-        LODE_TRY(lode_cuda_run_kernel(o, k->latent, a->n_kv_heads, wide, 2, 384, LODE_ATT_LATENT_SHARED, a));
-        return 1;
-    }
+    const int wide = parts || !latent ? 0 : run_latent(o, k, a);
+    if (wide)
+        return wide;
     if (!parts) {
         LODE_TRY(lode_cuda_run_kernel(o, kernels[0][many], a->n_kv_heads, tiles, 1, LODE_ATT_LONG_THREADS, shared, &args));
         return 1;

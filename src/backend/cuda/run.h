@@ -319,6 +319,8 @@ int lode_cuda_size_of_heads(const struct lode_cuda_att_args *a);
 /* All memory from LODE_CUDA_MAP_FROM on, for copies of boxes of so many rows of dim numbers of 16 bits, 64 or 128, as panels (Hopper).
  * false: keys and values do not lie as such rows, or the driver doesn't take it. */
 bool lode_cuda_map_memory(const struct lode_cuda *c, const struct lode_kv_view *v, uint32_t dim, uint32_t rows, struct lode_cuda_map *map);
+/* The same of pages of keys of any multiple of 64 numbers, each brought whole. */
+bool lode_cuda_map_long_rows(const struct lode_cuda *c, const struct lode_kv_view *v, uint32_t dim, struct lode_cuda_map *map);
 /* Blocks of threads of decode_walk.cu, decode_short.cu and the like that a multiprocessor has shared memory for: each takes 1 KB of its own
  * beside, and its kernel up to LODE_WALK_STATIC. */
 uint32_t lode_cuda_blocks_by_shared(const struct lode_cuda *c, uint32_t shared);

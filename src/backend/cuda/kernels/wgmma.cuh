@@ -147,6 +147,15 @@ DEVICE void bulk_panels(uint32_t to, const struct lode_cuda_map *map, const uint
                  "l"(map), "r"(0), "r"(at.row), "r"(0), "r"(at.high), "r"(barrier), "l"(policy)
                  : "memory");
 }
+/* A page of rows of any multiple of 64 numbers of 16 bits, which begins at a multiple of 128 bytes, as panels; map: of all memory
+ * (lode_cuda_map_long_rows). */
+DEVICE void bulk_long_panels(uint32_t to, const struct lode_cuda_map *map, const uint8_t *from, uint32_t barrier) {
+    const struct map_place at = map_place_of<128>(from);
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %2, %2, %3, %4}], [%5];" ::"r"(to),
+                 "l"(map), "r"(0), "r"(at.row), "r"(at.high), "r"(barrier)
+                 : "memory");
+}
 /* A box of a matrix from row `row` and number `k` on, as a panel; zeros where there is nothing. */
 template <bool SHARED>
 DEVICE void bulk_panel_to(void *to, const struct lode_cuda_map *map, uint32_t k, uint32_t row, uint64_t *b,

@@ -3,12 +3,12 @@
  *
  * A block of threads has 64 query rows and half of the values' numbers, each of its two warpgroups that multiply a quarter: sums of more are more
  * than registers hold.  So scores are made four times, which with warpgroups takes less than half as long as making them once without.
- * A third warpgroup copies pages to panels by itself, as their rows lie at no multiples that a map could say. */
+ * A thread of a third warpgroup has pages brought. */
 #include "wide_walk.cuh"
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-enum { MULTIPLIERS = 2 * GROUP_THREADS, KEPT = 40, TAKEN = 232 };
+enum { MULTIPLIERS = 2 * GROUP_THREADS, KEPT = 24, TAKEN = 240 };
 static_assert(KEPT + 2 * TAKEN <= 3 * 168, "384 threads begin with 168 registers each: who asks for more waits for ever");
 
 struct __align__(1024) latent_mem {
@@ -26,42 +26,30 @@ struct latent_work {
     static DEVICE_MEMBER uint32_t first_value() { return (blockIdx.z * 2 + threadIdx.x / GROUP_THREADS) * VALUES; }
 };
 
-/* Pages to the ring, by all threads of the warpgroup that brings; zeros where no row sees them. */
-DEVICE void bring_pages(uint32_t m, const struct rows_of &t, const struct lode_cuda_view &view, const struct pages_of &pages) {
+/* Pages to the ring, by a thread. */
+DEVICE void bring_pages(uint32_t m, const struct lode_cuda_att_wide_args &f, const struct rows_of &t, const struct lode_cuda_view &view,
+                        const struct pages_of &pages) {
     typedef struct latent_mem mem;
-    enum { PIECES = LODE_ATT_LONG_DIM / 8, REST = GROUP_THREADS % PIECES, WHOLE = GROUP_THREADS / PIECES };
-    const struct lode_cuda_view here = view; /* not read anew for each page */
-    const size_t rows_at = here.k + (size_t)t.head * PAGE * here.k_stride;
-    const uint32_t thread = threadIdx.x - MULTIPLIERS;
+    const size_t rows_at = view.k + (size_t)t.head * mem::SIZE;
     struct ring r = {0, 1};
 #pragma unroll 1
     for (struct page_walk p = pages.walk(); p.more(); p.next(), next_of<mem::SLOTS>(r)) {
-        const uint32_t page = pages.from + p.page, lo = pages.lo(page), n = pages.hi(page) - lo, to = m + AT(k) + r.at * mem::SIZE;
-        const uint8_t *const rows = page_of(here, page) + rows_at;
-        uint32_t j = thread / PIECES, c = thread % PIECES; /* row, piece of it */
+        const uint8_t *const rows = page_of(view, pages.from + p.page) + rows_at;
+        const uint32_t full = m + AT(k_full) + 8 * r.at;
         barrier_wait(m + AT(k_empty) + 8 * r.at, r.parity);
-#pragma unroll 4
-        for (; j < PAGE; j += WHOLE) {
-            const bool there = j - lo < n;
-            copy_16_or_zero_at(to + c / 8 * PANEL + in_panel(j, c % 8), rows + (there ? j * here.k_stride + 16 * c : 0), there);
-            c += REST;
-            if (c >= PIECES)
-                c -= PIECES, j++;
-        }
-        copies_end_group();
-        copies_wait<0>();
-        stored_for_wgmma(); /* each thread's own, before it says so */
-        barrier_arrive(m + AT(k_full) + 8 * r.at);
+        barrier_arrive_expect(full, mem::SIZE);
+        bulk_long_panels(m + AT(k) + r.at * mem::SIZE, &f.rows, rows, full);
     }
 }
 
-template <class T> DEVICE void attend(const struct lode_cuda_att_args &a) {
+template <class T> DEVICE void attend(const struct lode_cuda_att_wide_args &f) {
+    const struct lode_cuda_att_args &a = f.att;
     typedef struct latent_mem mem;
     extern __shared__ __align__(1024) uint8_t latent_bytes[];
     const uint32_t m = (shared_address(latent_bytes) + 1023) & ~1023u;
     if (threadIdx.x == 0) {
         for (int i = 0; i < mem::SLOTS; i++)
-            barrier_init(m + AT(k_full) + 8 * i, GROUP_THREADS), barrier_init(m + AT(k_empty) + 8 * i, MULTIPLIERS / 32);
+            barrier_init(m + AT(k_full) + 8 * i, 1), barrier_init(m + AT(k_empty) + 8 * i, MULTIPLIERS / 32);
         barriers_made();
     }
     __syncthreads();
@@ -75,7 +63,8 @@ template <class T> DEVICE void attend(const struct lode_cuda_att_args &a) {
     if (threadIdx.x >= MULTIPLIERS) {
         keep_registers<KEPT>();
         const struct lode_cuda_segment &s = at<const struct lode_cuda_segment>(step_at(a.step)->segments)[segment];
-        bring_pages(m, t, at<const struct lode_cuda_view>(s.views)[a.layer], pages);
+        if (threadIdx.x == MULTIPLIERS)
+            bring_pages(m, f, t, at<const struct lode_cuda_view>(s.views)[a.layer], pages);
         return;
     }
     take_registers<TAKEN>();
@@ -90,8 +79,8 @@ template <class T> DEVICE void attend(const struct lode_cuda_att_args &a) {
 /* attend_latent_wide_KEPT; blockIdx: head of keys, tile of rows, half of the values' numbers. */
 #define ATTEND(name)                                                                                     \
     extern "C" __global__ void __launch_bounds__(MULTIPLIERS + GROUP_THREADS, 1)                         \
-        attend_latent_wide_##name(const __grid_constant__ struct lode_cuda_att_args a) {                 \
-        attend<struct name>(a);                                                                          \
+        attend_latent_wide_##name(const __grid_constant__ struct lode_cuda_att_wide_args f) {            \
+        attend<struct name>(f);                                                                          \
     }
 ATTEND(f16)
 ATTEND(bf16)

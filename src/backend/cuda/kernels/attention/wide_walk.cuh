@@ -38,8 +38,7 @@ struct pages_of {
  *     VALUES          of a value that it mixes, from first_value() on
  *     SLOTS           pages of each ring
  *     TURNS           two warpgroups take turns
- *     ONE             values lie in the keys' slots, which are then kept until they have been mixed: mem has neither v nor its barriers, and who brings
- *                     pages leaves zeros where none of the block's rows sees them
+ *     ONE             values lie in the keys' slots, which are then kept until they have been mixed: mem has neither v nor its barriers
  *     tile()          which 64 of the block's rows it has */
 template <class T, class WORK> struct walker {
     typedef typename WORK::mem mem;
@@ -147,21 +146,20 @@ template <class T, class WORK> struct walker {
             values_step(T(), part, w.p[i], values + i * PANEL_ROWS(16), i != 0 || !begins);
         wgmma_end();
     }
-    /* Zeros where a page's values are not seen by any of the block's rows: there may be anything, and weights of 0 would not do. */
+    /* Zeros where a page's values are not seen by any of the block's rows: there may be anything, and weights of 0 would not do.  (Where keys are
+     * there too, the other warpgroup may still make scores of them, which nobody sees.) */
     DEVICE_MEMBER void clear_unseen(uint32_t page) {
-        if constexpr (!WORK::ONE) {
-            const uint32_t lo = pages.lo(page), hi = pages.hi(page);
-            if (lo == 0 && hi == PAGE)
-                return;
+        const uint32_t lo = pages.lo(page), hi = pages.hi(page);
+        if (lo == 0 && hi == PAGE)
+            return;
 #pragma unroll 1
-            for (uint32_t i = threadIdx.x % GROUP_THREADS; i < PAGE * DIM / 8; i += GROUP_THREADS) {
-                const uint32_t row = i % PAGE, piece = i / PAGE;
-                if (row < lo || row >= hi)
-                    store4(values_slot() + piece / 8 * PANEL + in_panel(row, piece % 8), make_float4(0, 0, 0, 0));
-            }
-            stored_for_wgmma();
-            group_sync();
+        for (uint32_t i = threadIdx.x % GROUP_THREADS; i < PAGE * DIM / 8; i += GROUP_THREADS) {
+            const uint32_t row = i % PAGE, piece = i / PAGE;
+            if (row < lo || row >= hi)
+                store4(values_slot() + piece / 8 * PANEL + in_panel(row, piece % 8), make_float4(0, 0, 0, 0));
         }
+        stored_for_wgmma();
+        group_sync();
     }
     DEVICE_MEMBER void weigh_page(struct weights &w, float (&s)[KEY_TILES * 4], uint32_t page) {
         weigh<2>(w, (float(&)[KEY_TILES][4])s, own.scale, 0, sight_of(own, page * PAGE), page >= whole_from && page < whole_last);
@@ -245,19 +243,18 @@ template <class T, class WORK> struct walker {
             p.next();
 #pragma unroll 1
             for (i++; i < first + n; i++) {
-                await_keys();
-                await_values();
-                clear_unseen(pages.from + page);
-                take_turn();
-                if constexpr (WORK::ONE) { /* values first, so that the next page can come while scores are made */
+                if constexpr (WORK::ONE) { /* values first, by all at once, so that the next page can come while scores are made */
+                    clear_unseen(pages.from + page);
                     begin_values(part, w, page == chain);
-                    begin_scores(s);
-                    wgmma_wait<1>(part);
+                    wgmma_wait<0>(part);
                     leave_values();
                     if (p.begins()) {
                         add(w, part, pages.from + chain);
                         begin_chain(next);
                     }
+                    await_keys();
+                    take_turn();
+                    begin_scores(s);
                     wgmma_wait<0>(s);
                     end_turn();
                     leave_keys();
@@ -265,6 +262,10 @@ template <class T, class WORK> struct walker {
                     if (!p.begins())
                         shrink((float(&)[VALUES / 8][4])part, next);
                 } else {
+                    await_keys();
+                    await_values();
+                    clear_unseen(pages.from + page);
+                    take_turn();
                     begin_scores(s);
                     begin_values(part, w, page == chain);
                     wgmma_wait<1>(s);
