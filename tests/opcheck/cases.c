@@ -525,6 +525,65 @@ static struct lode_node *build_delta(struct oc *t) {
     return lode_g_delta(t->g, x, gates, &p);
 }
 
+/* All of such a layer between its products: gates that are made of numbers in one value or two, as they are or key head by key head; the
+ * convolution and its norm; the delta rule; the gated norm.  Heads that are parts of a block of threads' columns, whole ones, some with a rest
+ * of threads, or longer; taps of all numbers; checkpoints as above. */
+static struct lode_node *build_delta_layer(struct oc *t) {
+    enum from { BOTH, TWO, READY }; /* where gates come from */
+    enum use {
+        OF_MODELS,
+        PRODUCTS,    /* what comes before and after is a product */
+        CUT_LATER,   /* what gates are made of is read later once it is moved: nothing may be left out */
+        JOINED_LATER,
+        CONV_LATER,  /* the convolution is read later without its norm */
+    };
+    static const struct {
+        uint32_t keys, values, dim_k, dim_v, taps, before;
+        enum from from;
+        enum use use;
+    } kinds[] = {
+        {2, 4, 128, 128, 4, 0, BOTH, OF_MODELS}, {2, 4, 128, 128, 4, 63, TWO, OF_MODELS},   {2, 4, 128, 128, 4, 45, READY, OF_MODELS},
+        {2, 2, 128, 128, 4, 44, BOTH, PRODUCTS}, {2, 6, 64, 64, 2, 44, BOTH, PRODUCTS},     {2, 4, 64, 64, 3, 44, TWO, PRODUCTS},
+        {2, 4, 16, 16, 4, 45, BOTH, OF_MODELS},  {2, 6, 100, 32, 8, 44, BOTH, OF_MODELS},   {4, 4, 36, 48, 4, 63, TWO, OF_MODELS},
+        {3, 3, 144, 32, 4, 44, BOTH, OF_MODELS}, {2, 40, 32, 16, 5, 44, BOTH, OF_MODELS},   {4, 96, 16, 16, 4, 44, TWO, OF_MODELS},
+        {2, 4, 64, 64, 4, 0, BOTH, CUT_LATER},   {2, 4, 64, 64, 4, 0, TWO, JOINED_LATER},   {2, 4, 64, 64, 4, 0, BOTH, CONV_LATER},
+        {2, 4, 64, 64, 4, 0, READY, CONV_LATER}};
+    const uint32_t keys = kinds[t->variant].keys, values = kinds[t->variant].values, dim_k = kinds[t->variant].dim_k,
+                   dim_v = kinds[t->variant].dim_v, taps = kinds[t->variant].taps, each = values / keys, inner = values * dim_v,
+                   width = 2 * keys * dim_k + inner;
+    const enum from from = kinds[t->variant].from;
+    const enum use use = kinds[t->variant].use;
+    t->before = kinds[t->variant].before;
+    t->state = (struct lode_state_layer){.inputs = taps - 1, .width = width, .n_heads = values, .dim_k = dim_k, .dim_v = dim_v};
+    struct lode_node *h = use == PRODUCTS ? oc_input(t, 256) : NULL;
+#define INPUT(n) (h ? lode_g_linear(t->g, h, oc_matrix(t, LODE_Q8_0, n, 256, 1), NULL) : oc_input(t, n))
+    struct lode_node *qkv = INPUT(width), *gate = INPUT(inner), *alpha = NULL, *beta = NULL, *joined;
+    if (from == BOTH) {
+        struct lode_node *both = INPUT(2 * values);
+        beta = lode_g_cut(t->g, both, keys, 0, each);
+        alpha = lode_g_cut(t->g, both, keys, each, each);
+    } else if (from == TWO) {
+        beta = INPUT(values);
+        alpha = INPUT(values);
+    }
+    joined = from == READY ? INPUT(2 * values) : lode_g_join(t->g, alpha, beta, values);
+#undef INPUT
+    const struct lode_operand *a = oc_negatives(t, values);
+    struct lode_node *gates = lode_g_delta_gates(t->g, joined, a, oc_vector(t, values));
+    struct lode_node *conv = lode_g_conv(t->g, qkv, oc_matrix(t, LODE_F32, width, taps, 1), 0, true);
+    const union lode_op_params norm = {.l2_norm = {.eps = 1e-6f, .group = dim_k, .n = 2 * keys * dim_k, .n_scaled = keys * dim_k,
+                                                   .scale = 0.088f}};
+    const union lode_op_params p = {.delta = {.n_k_heads = keys, .n_heads = values, .dim_k = dim_k, .dim_v = dim_v,
+                                              .tiled = from == TWO}};
+    struct lode_node *o = lode_g_delta(t->g, lode_g_l2_norm(t->g, conv, &norm), gates, &p);
+    o = lode_g_rms_norm(t->g, o, oc_vector(t, dim_v), 1e-6f, dim_v);
+    o = lode_g_glu(t->g, gate, o, LODE_GLU_SILU);
+    if (h)
+        return lode_g_add(t->g, h, lode_g_linear(t->g, o, oc_matrix(t, LODE_Q8_0, 256, inner, 1), NULL), 1);
+    struct lode_node *later = use == CUT_LATER ? beta : use == JOINED_LATER ? joined : use == CONV_LATER ? conv : NULL;
+    return later ? lode_g_join(t->g, o, later, 1) : o;
+}
+
 const struct oc_case oc_cases[] = {
     {"linear", 0, false, build_linear, OC_SUM},
     {"long_linear", 0, true, build_long_linear, OC_SUM},
@@ -571,5 +630,6 @@ const struct oc_case oc_cases[] = {
     {"conv", 2, false, build_conv, OC_NO_BOUND},
     {"delta_gates", 1, false, build_delta_gates, OC_NO_BOUND},
     {"delta", 16, false, build_delta, OC_NO_BOUND},
+    {"delta_layer", 16, false, build_delta_layer, OC_NO_BOUND},
 };
 const size_t oc_n_cases = sizeof oc_cases / sizeof *oc_cases;

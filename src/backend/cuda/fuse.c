@@ -13,6 +13,8 @@
  *         .. ROUTE before them                  in the first of chosen_in.cu
  *         .. EXPERTS_IN, EXPERTS_OUT [ADD]      one each
  *     RMS_NORM ADD                              rows.cu's rms_norm; any step
+ *     [[CUT CUT] JOIN] DELTA_GATES CONV [L2_NORM]   recur.cu's conv; any step
+ *         .. any of these but the first alone
  *     [norms and rotations of q and k] KV_PUT   positions.cu's prepare; any step
  *         .. ATTENTION                          and decode.cu, or decode_short_fast.cu, decode_fast.cu; steps of one row a sequence
  *
@@ -61,6 +63,8 @@ int lode_cuda_run_fused(const struct op *o, uint32_t n) {
         if (rc != 0)
             return rc;
     }
+    if ((op == LODE_OP_CUT || op == LODE_OP_JOIN || op == LODE_OP_DELTA_GATES || op == LODE_OP_CONV) && o->n > 0)
+        return lode_cuda_run_before_delta(o, n);
     if (op == LODE_OP_ROUTE)
         return o->n == 1 ? lode_cuda_run_choice(o, n) : 0;
     if (op == LODE_OP_ATTENTION && o->r->o.tensor)

@@ -325,9 +325,9 @@ int lode_cuda_run_instr(const struct op *o) {
     case LODE_OP_L2_NORM:
         return run_l2_norm(o);
     case LODE_OP_CONV:
-        return lode_cuda_run_conv(o);
+        return lode_cuda_run_conv(o, NULL, NULL);
     case LODE_OP_DELTA_GATES:
-        return lode_cuda_run_delta_gates(o);
+        return lode_cuda_run_delta_gates(o, NULL);
     case LODE_OP_DELTA:
         return lode_cuda_run_delta(o);
     case LODE_OP_QUANT:

@@ -201,9 +201,12 @@ int lode_cuda_multiply_experts(const struct op *o, const struct lode_cuda_expert
 int lode_cuda_sum_experts(const struct op *o, struct lode_cuda_mat route, struct lode_cuda_mat y, uint32_t n,
                           uint32_t n_used);
 
-/* recur.c: the same for instructions of recurrent layers. */
-int lode_cuda_run_conv(const struct op *o);
-int lode_cuda_run_delta_gates(const struct op *o);
+/* recur.c: the same for instructions of recurrent layers.  CONV with an L2_NORM of what it gives, of groups of up to
+ * LODE_CUDA_CONV_COLUMNS numbers, and with DELTA_GATES, where these are not NULL.  DELTA_GATES as `a` says; NULL: as the instruction does,
+ * which is what lode_cuda_gates_args tells. */
+int lode_cuda_run_conv(const struct op *o, const struct lode_instr *norm, const struct lode_cuda_gates_args *gates);
+struct lode_cuda_gates_args lode_cuda_gates_args(const struct op *o);
+int lode_cuda_run_delta_gates(const struct op *o, const struct lode_cuda_gates_args *a);
 int lode_cuda_run_delta(const struct op *o);
 
 /* wide.c: products of pairs sorted by expert on Hopper's warpgroups, in at most x_tiles tiles; a: as for gemm.cu, all types

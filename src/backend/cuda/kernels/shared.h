@@ -16,7 +16,8 @@ typedef unsigned long long lode_dev; /* an address of device memory */
 enum {
     LODE_CUDA_PARTS = 8,  /* products of one launch */
     LODE_CUDA_PLANES = 6, /* of a row of blocks, at most */
-    LODE_CUDA_CONV_ROWS = 16, /* of a block of threads */
+    LODE_CUDA_CONV_ROWS = 16, /* of a block of threads, at most */
+    LODE_CUDA_CONV_COLUMNS = 128,
 };
 
 /* One row of a step. */
@@ -401,13 +402,40 @@ struct lode_cuda_decode_args {
     uint32_t prepares, pad;
 };
 
-/* CONV, DELTA_GATES, DELTA. */
-struct lode_cuda_recur_args {
-    lode_dev step, w, bias;
-    struct lode_cuda_mat x, gates, y;
+/* Numbers of rows of x: number h of a row is number first + h / each * apart + h % each. */
+struct lode_cuda_numbers {
+    struct lode_cuda_mat x;
+    uint32_t first, apart;
+    struct lode_cuda_divisor each;
+};
+
+/* DELTA_GATES: of each head a decay and a rate, made of two numbers and two weights. */
+struct lode_cuda_gates_args {
+    lode_dev a, dt; /* weights */
+    struct lode_cuda_numbers alpha, beta;
+    struct lode_cuda_mat y;
+    struct lode_cuda_divisor n_heads;
+};
+
+/* CONV, and what may come with it: an L2_NORM of what it gives, and DELTA_GATES. */
+struct lode_cuda_conv_args {
+    lode_dev step, w;
+    struct lode_cuda_mat x, y;
     unsigned long long at, w_stride; /* at: bytes from a block's start to the layer's part */
     uint32_t width, taps, silu;
-    uint32_t n_k_heads, n_heads, dim_k, dim_v, tiled;
+    uint32_t columns, blocks; /* of a block of threads; of these, behind which are those that make gates */
+    uint32_t group, n, n_scaled; /* the norm's, whose groups are parts of a block's columns; n 0: there is none */
+    struct lode_cuda_divisor groups; /* of a block's columns */
+    float scale, eps;
+    struct lode_cuda_gates_args gates;
+};
+
+/* DELTA. */
+struct lode_cuda_recur_args {
+    lode_dev step;
+    struct lode_cuda_mat x, gates, y;
+    unsigned long long at;
+    uint32_t n_k_heads, n_heads, dim_k, dim_v, tiled, pad;
 };
 
 /* The largest numbers of rows (best.cu). */
