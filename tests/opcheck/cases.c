@@ -237,6 +237,75 @@ static struct lode_node *build_added_norm(struct oc *t) {
     return y;
 }
 
+/* A norm of heads that is multiplied with a gate's activation, as after the delta rule. */
+static struct lode_node *build_gated_norm(struct oc *t) {
+    enum use {
+        OF_MODELS,
+        NORM_IS_GATE, /* nothing may be left out */
+        NORM_LATER,
+        BOTH_LATER, /* gate and input are read later: the product goes where neither is */
+        ITSELF,     /* the input is the gate, too */
+        CUT,        /* columns of values, from their second number on */
+    };
+    static const struct { uint32_t width, group; enum lode_glu act; enum use use; bool plain; } kinds[] = {
+        {4096, 128, LODE_GLU_SILU, OF_MODELS, false}, {2048, 64, LODE_GLU_SIGMOID, OF_MODELS, false}, {64, 16, LODE_GLU_SILU, OF_MODELS, false},
+        {720, 180, LODE_GLU_GELU, OF_MODELS, true},   {1026, 54, LODE_GLU_SILU, OF_MODELS, false},     {8192, 0, LODE_GLU_CLAMPED, OF_MODELS, false},
+        {8196, 0, LODE_GLU_SILU, OF_MODELS, false},   {512, 128, LODE_GLU_SILU, NORM_IS_GATE, false}, {512, 128, LODE_GLU_SILU, NORM_LATER, false},
+        {512, 128, LODE_GLU_SILU, BOTH_LATER, false}, {1030, 0, LODE_GLU_SILU, BOTH_LATER, false},     {512, 128, LODE_GLU_SILU, ITSELF, false},
+        {512, 128, LODE_GLU_SILU, CUT, false}};
+    const uint32_t width = kinds[t->variant].width, group = kinds[t->variant].group;
+    const enum use use = kinds[t->variant].use;
+    t->many_rows = true;
+    const struct lode_operand *w = kinds[t->variant].plain ? NULL : oc_vector(t, group ? group : width);
+    struct lode_node *gate = oc_input(t, use == CUT ? width + 1 : width), *x = use == ITSELF ? gate : oc_input(t, width + (use == CUT));
+    if (use == CUT)
+        gate = lode_g_slice(t->g, gate, 1, width), x = lode_g_slice(t->g, x, 1, width);
+    struct lode_node *norm = lode_g_rms_norm(t->g, x, w, 1e-6f, group);
+    struct lode_node *y = use == NORM_IS_GATE ? lode_g_glu(t->g, norm, gate, kinds[t->variant].act)
+                                              : lode_g_glu(t->g, gate, norm, kinds[t->variant].act);
+    if (use == BOTH_LATER)
+        return lode_g_add(t->g, lode_g_add(t->g, y, x, 1), gate, 1);
+    return use == NORM_LATER ? lode_g_add(t->g, y, norm, 1) : y;
+}
+
+/* A gated row that is added to others, as an expert's that all rows go to. */
+static struct lode_node *build_gated_sum(struct oc *t) {
+    enum use {
+        OF_MODELS,
+        ONE,          /* only one sum follows, */
+        GATED_FIRST,  /* or the gated row is the sums' first operand */
+        GATED_LATER,  /* nothing may be left out, */
+        SUM_LATER,    /* or but one sum */
+        INPUTS_LATER, /* the sum goes where none of them is */
+        TO_ITSELF,    /* what is gated is added, too */
+        GATE_WITHIN,  /* the gate is a number of the row that the sum would be written over */
+        CUT,          /* columns of a value, from its second number on */
+    };
+    static const struct { uint32_t width; float scale; enum use use; } kinds[] = {
+        {2048, 1, OF_MODELS}, {640, 0.7f, OF_MODELS}, {1030, 1, OF_MODELS},    {70, 0.7f, GATED_FIRST}, {5000, 0.7f, ONE},   {512, 1, ONE},
+        {2049, 1, GATED_FIRST}, {512, 0.7f, GATED_LATER}, {512, 1, SUM_LATER}, {1030, 0.7f, INPUTS_LATER}, {512, 1, TO_ITSELF}, {2048, 1, GATE_WITHIN},
+        {512, 0.7f, CUT}};
+    const uint32_t width = kinds[t->variant].width;
+    const float scale = kinds[t->variant].scale;
+    const enum use use = kinds[t->variant].use;
+    t->many_rows = true;
+    struct lode_node *a = oc_input(t, width), *b = oc_input(t, width), *x = oc_input(t, use == CUT ? width + 1 : width), *gate = oc_input(t, 1);
+    if (use == CUT)
+        x = lode_g_slice(t->g, x, 1, width);
+    if (use == GATE_WITHIN)
+        gate = lode_g_slice(t->g, a, 3, 1);
+    struct lode_node *gated = lode_g_row_gate(t->g, x, gate);
+    if (use == TO_ITSELF)
+        return lode_g_add(t->g, b, lode_g_add(t->g, x, gated, scale), 1);
+    struct lode_node *sum = use == GATED_FIRST ? lode_g_add(t->g, gated, a, scale) : lode_g_add(t->g, a, gated, scale);
+    if (use == ONE || use == GATE_WITHIN)
+        return sum;
+    struct lode_node *y = use == GATED_FIRST ? lode_g_add(t->g, sum, b, scale) : lode_g_add(t->g, b, sum, 1);
+    if (use == INPUTS_LATER)
+        return lode_g_add(t->g, lode_g_add(t->g, lode_g_add(t->g, y, a, 1), b, 1), x, 1);
+    return use == GATED_LATER ? lode_g_add(t->g, y, gated, 1) : use == SUM_LATER ? lode_g_add(t->g, y, sum, 1) : y;
+}
+
 static struct lode_node *build_layer_norm(struct oc *t) {
     const uint32_t n = t->variant ? 3072 : 320;
     return lode_g_layer_norm(t->g, oc_input(t, n), oc_vector(t, n), t->variant == 1 ? NULL : oc_vector(t, n), 1e-5f, 0);
@@ -601,6 +670,8 @@ const struct oc_case oc_cases[] = {
     {"gather", 2, false, build_gather, OC_NO_BOUND},
     {"rms_norm", 11, false, build_rms_norm, OC_NO_BOUND},
     {"added_norm", 26, false, build_added_norm, OC_SAME},
+    {"gated_norm", 13, false, build_gated_norm, OC_SAME},
+    {"gated_sum", 13, false, build_gated_sum, OC_SAME},
     {"layer_norm", 3, false, build_layer_norm, OC_NO_BOUND},
     {"l2_norm", 2, false, build_l2_norm, OC_NO_BOUND},
     {"glu", 5, false, build_glu, OC_NO_BOUND},

@@ -17,9 +17,21 @@ static struct lode_cuda_row_args row_args(const struct op *o) {
                                        .width_b = in->in[1].width};
 }
 
-/* Number by number: blocks of 256 threads, each with up to 4 numbers. */
+/* Number by number: blocks of 256 threads, each with up to 4 numbers; of few rows with one, as they would come one after the other. */
+static uint32_t blocks_of(const struct op *o, uint32_t width) {
+    const uint32_t blocks = lode_cuda_up(width, 256);
+    return o->n * blocks <= 4 * (uint32_t)o->r->c->multiprocessors ? blocks : lode_cuda_up(width, 1024);
+}
 static int each(const struct op *o, void *kernel, const struct lode_cuda_row_args *a) {
-    return lode_cuda_run_kernel(o, kernel, o->n, (a->width + 1023) / 1024, 1, 256, 0, a);
+    return lode_cuda_run_kernel(o, kernel, o->n, blocks_of(o, a->width), 1, 256, 0, a);
+}
+
+int lode_cuda_run_row_gate(const struct op *o, const struct lode_value *y, const struct lode_cuda_row_sum *sums, uint32_t n_sums) {
+    struct lode_cuda_row_gate_args a = {.x = lode_cuda_mat(&o->in->in[0]), .gate = lode_cuda_mat(&o->in->in[1]), .y = lode_cuda_mat(y),
+                                        .width = y->width, .n_sums = n_sums};
+    for (uint32_t i = 0; i < n_sums; i++)
+        a.sums[i] = sums[i];
+    return lode_cuda_run_kernel(o, kernels(o)->row_gate, o->n, blocks_of(o, a.width), 1, 256, 0, &a);
 }
 
 static int run_embed(const struct op *o) {
@@ -50,13 +62,15 @@ static int run_layer_norm(const struct op *o) {
     return run_groups(o, kernels(o)->layer_norm, &a);
 }
 
-int lode_cuda_run_rms_norm(const struct op *o, const struct lode_cuda_added *added) {
+int lode_cuda_run_rms_norm(const struct op *o, const struct lode_cuda_after_norm *after) {
     struct lode_cuda_row_args a = row_args(o);
     a.group = o->in->p.rms_norm.group;
     a.eps = o->in->p.rms_norm.eps;
     a.b = (struct lode_cuda_mat){0};
-    if (added)
-        a.b = added->to, a.y = added->y, a.scale = added->scale, a.product_first = added->norm_first;
+    if (after) {
+        a.b = after->to, a.y = after->y, a.scale = after->scale, a.product_first = after->norm_first;
+        a.gates = after->gates, a.kind = after->act;
+    }
     const lode_dev all = a.y.data | a.y.stride | a.a.data | a.a.stride | a.b.data | a.b.stride | a.w;
     if (all % 16 || a.group % 4 || a.group > LODE_NORM_COLS)
         return run_groups(o, kernels(o)->rms_norm_any, &a);
@@ -355,7 +369,7 @@ int lode_cuda_run_instr(const struct op *o) {
         a.kind = p->act.act;
         return each(o, k->act, &a);
     case LODE_OP_ROW_GATE:
-        return each(o, k->row_gate, &a);
+        return lode_cuda_run_row_gate(o, &o->in->parts[0].out, NULL, 0);
     case LODE_OP_ROUTE:
         return run_route_told(o);
     case LODE_OP_EXPERTS:

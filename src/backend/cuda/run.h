@@ -142,14 +142,17 @@ static inline uint64_t lode_cuda_most_tiles(uint64_t pairs, uint32_t n_experts) 
 int lode_cuda_unite(const struct op *o, const struct lode_cuda_unite_args *a, uint32_t rows, uint32_t ranks);
 /* n rows of a->a as floats to a->y, rounded to `type`. */
 int lode_cuda_run_quant(const struct op *o, enum lode_dtype type, struct lode_cuda_row_args *a, uint32_t n);
-/* An RMS norm; added: NULL, or what it is added to as ADD does, y = a + scale b, of which norm_first says that the norm is a; y may be where
- * the norm's input is or what it is added to, or apart from both. */
-struct lode_cuda_added {
+/* An RMS norm; after: NULL, or the ADD of which it is an operand, y = a + scale b, norm_first says whether a, or the GLU that multiplies it with
+ * an activation of `to`.  y may be where the norm's input is or `to`, or apart from both. */
+struct lode_cuda_after_norm {
     struct lode_cuda_mat to, y;
     float scale;
-    bool norm_first;
+    bool norm_first, gates;
+    uint32_t act;
 };
-int lode_cuda_run_rms_norm(const struct op *o, const struct lode_cuda_added *added);
+int lode_cuda_run_rms_norm(const struct op *o, const struct lode_cuda_after_norm *after);
+/* A ROW_GATE, then ADDs of what it gives, up to LODE_GATE_SUMS, to y. */
+int lode_cuda_run_row_gate(const struct op *o, const struct lode_value *y, const struct lode_cuda_row_sum *sums, uint32_t n_sums);
 /* Rows of w that a block of threads takes, with 1 << i rows of x (kernels/products/mul.cuh). */
 uint32_t lode_cuda_mul_tile(enum lode_dtype type, int i);
 /* The kernel of a product of many rows (kernels/products/gemm.cu, gemm_float.cu); NULL: there is none.  Its launch with weights of w's type. */

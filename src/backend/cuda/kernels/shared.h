@@ -188,14 +188,26 @@ struct lode_cuda_embed_args {
     float scale;
 };
 
-/* Ops on rows: y = f(a, b).  rms_norm: b, if it is there, is added to the norm, scale and product_first tell how. */
+/* Ops on rows: y = f(a, b).  rms_norm: b, if it is there, is added to the norm, scale and product_first tell how; or, where it `gates`, is
+ * what the norm is multiplied with after the activation `kind`. */
 struct lode_cuda_row_args {
     lode_dev step;
     struct lode_cuda_mat y, a, b;
     lode_dev w, bias;
     uint32_t width, width_a, width_b; /* numbers; of y, a, b */
-    uint32_t group, n, first, kind, product_first;
+    uint32_t group, n, first, kind, product_first, gates;
     float scale, eps;
+};
+/* ROW_GATE, and ADDs of what it gives to other rows. */
+enum { LODE_GATE_SUMS = 2, LODE_GATE_NUMBERS = 4 /* of a thread, at most */ };
+struct lode_cuda_row_gate_args {
+    struct lode_cuda_mat x, gate, y;
+    struct lode_cuda_row_sum {
+        struct lode_cuda_mat to;
+        float scale;
+        uint32_t product_first;
+    } sums[LODE_GATE_SUMS];
+    uint32_t width, n_sums;
 };
 /* rms_norm: numbers of a thread, in fours; threads of a block at most, and at least where there is a four for each. */
 enum { LODE_NORM_FOURS = 2, LODE_NORM_THREADS = 1024, LODE_NORM_LEAST = 128, LODE_NORM_COLS = 4 * LODE_NORM_FOURS * LODE_NORM_THREADS };
