@@ -131,6 +131,33 @@ static struct lode_node *build_router(struct oc *t) {
     return lode_g_add(t->g, x, lode_g_experts(t->g, h, r, experts, LODE_GLU_SILU, false), 1);
 }
 
+/* A router with the gate of the expert that all rows go to beside it: of one type, which are one product, or of two; the norm before them; the
+ * expert's row, gated, and both sums. */
+static struct lode_node *build_shared_expert(struct oc *t) {
+    static const struct { enum lode_dtype router, gate, type; uint32_t d, n; bool norm; } kinds[] = {
+        {LODE_F32, LODE_F32, LODE_Q4_K, 2048, 16, true},   {LODE_BF16, LODE_BF16, LODE_BF16, 512, 16, true}, {LODE_F16, LODE_F16, LODE_Q8_0, 768, 40, true},
+        {LODE_F32, LODE_BF16, LODE_Q8_0, 512, 16, true},   {LODE_F32, LODE_F32, LODE_Q8_0, 288, 16, true},   {LODE_F32, LODE_F32, LODE_Q8_0, 512, 16, false},
+        {LODE_F32, LODE_F32, LODE_Q6_K, 256, 300, true},   {LODE_F32, LODE_F32, LODE_Q8_0, 256, 530, true}}; /* of the last, more rows than gemv_near.cu takes */
+    const uint32_t d = kinds[t->variant].d, n = kinds[t->variant].n, ff = 256;
+    const enum lode_dtype type = kinds[t->variant].type;
+    const union lode_op_params p = {.route = {.n_used = 4, .gating = LODE_GATE_SOFTMAX, .normalise = true, .scale = 1}};
+    struct lode_node *x = oc_input(t, d);
+    struct lode_node *h = kinds[t->variant].norm ? lode_g_rms_norm(t->g, x, oc_vector(t, d), 1e-6f, 0) : x;
+    struct lode_node *logits = lode_g_linear(t->g, h, oc_matrix(t, kinds[t->variant].router, n, d, 1), NULL);
+    struct lode_node *gate = lode_g_linear(t->g, h, oc_matrix(t, kinds[t->variant].gate, 1, d, 1), NULL);
+    struct lode_node *r = lode_g_route(t->g, logits, NULL, &p), *y = x;
+    if (n <= 16) {
+        const struct lode_operand *w[LODE_MAX_WEIGHTS] = {oc_matrix(t, type, ff, d, n), oc_matrix(t, type, ff, d, n),
+                                                          oc_matrix(t, type == LODE_Q4_K ? LODE_Q6_K : type, d, ff, n)};
+        y = lode_g_experts(t->g, h, r, w, LODE_GLU_SILU, false);
+    }
+    struct lode_node *own = lode_g_linear(t->g, h, oc_matrix(t, type, ff, d, 1), NULL),
+                     *up = lode_g_linear(t->g, h, oc_matrix(t, type, ff, d, 1), NULL), *s = lode_g_glu(t->g, own, up, LODE_GLU_SILU);
+    s = lode_g_row_gate(t->g, lode_g_linear(t->g, s, oc_matrix(t, type, d, ff, 1), NULL), gate);
+    y = lode_g_add(t->g, x, lode_g_add(t->g, y, s, 1), 1);
+    return n <= 16 ? y : lode_g_join(t->g, y, r, 1);
+}
+
 /* As models have them: more rows than multiprocessors, of any number of blocks, in types that differ, and a residual.  What
  * a step of one row takes has kernels of its own where all are Q4_K, Q5_K or Q6_K. */
 static struct lode_node *build_chosen_experts(struct oc *t) {
@@ -663,6 +690,7 @@ const struct oc_case oc_cases[] = {
     {"gated_down", 7, false, build_gated_down, OC_SAME},
     {"experts", 0, false, build_experts, OC_NO_BOUND},
     {"router", 9, false, build_router, OC_NO_BOUND},
+    {"shared_expert", 8, false, build_shared_expert, OC_SAME},
     {"chosen_experts", 10, false, build_chosen_experts, OC_NO_BOUND},
     {"expert_halves", 0, false, build_expert_halves, OC_NO_BOUND},
     {"heads", 0, false, build_heads, OC_NO_BOUND},

@@ -192,7 +192,7 @@ static int run_linear(const struct op *o) {
         n = 1;
         while (first + n < in->n_parts && n < LODE_CUDA_PARTS && parts[n].w->type == w->type)
             n++;
-        if (n_x >= LODE_CUDA_MANY && lode_cuda_many_kernel(o, w) && !(n == 1 && many_are_few(o, w, n_x)))
+        if (n_x >= LODE_CUDA_MANY && lode_cuda_many_kernel(o, w) && !(lode_cuda_router_rows(parts, n) != UINT32_MAX && many_are_few(o, w, n_x)))
             LODE_TRY(run_many(o, parts, n, (struct lode_cuda_gemm_args){.x = x, .n_x = n_x, .cols = w->cols, .x_div = 1}));
         else
             LODE_TRY(run_mul(o, parts, n, (struct lode_cuda_mul_args){.x = x, .n_x = n_x, .cols = w->cols}));

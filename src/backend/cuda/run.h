@@ -160,6 +160,11 @@ void *lode_cuda_many_kernel(const struct op *o, const struct lode_operand *w);
 int lode_cuda_run_gemm(const struct op *o, const struct lode_operand *w, uint32_t x_tiles, uint32_t w_tiles,
                        const struct lode_cuda_gemm_args *a);
 
+/* Rows of a product that may be a router's: of one matrix, or of one and beside it another with a row, the gate of an expert that all rows
+ * go to.  UINT32_MAX: it is none. */
+static inline uint32_t lode_cuda_router_rows(const struct lode_part *parts, uint32_t n) {
+    return n == 1 || (n == 2 && parts[1].w->rows == 1) ? parts[0].w->rows : UINT32_MAX;
+}
 /* stream.c: rows of a unit of each part if a product of one row, of which a's columns, number of parts and input are
  * set, goes by gemv_stream.cu; 0: it does not.  Launches it. */
 uint32_t lode_cuda_streams(const struct op *o, const struct lode_part *parts, const struct lode_cuda_gemv_args *a);
