@@ -83,7 +83,7 @@ struct lode_node *lode_b_attention(struct lode_build *b, struct lode_node *h, st
                                "fit together",
                                l, heads, dim, kv_heads);
     const uint32_t nq = heads * dim, nk = kv_heads * dim, nv = kv_heads * dim_v;
-    struct lode_node *q, *k = NULL, *v = NULL, *gate = NULL, *put = a->share;
+    struct lode_node *q, *k = NULL, *v = NULL, *both = NULL, *put = a->share;
     if (a->fused_qkv) {
         struct lode_node *qkv = lode_b_linear(b, h, nq + nk + nv, "attn_qkv", l);
         q = lode_g_slice(b->g, qkv, 0, nq);
@@ -96,8 +96,8 @@ struct lode_node *lode_b_attention(struct lode_build *b, struct lode_node *h, st
             v = keys_are_values(b, l, a) ? k : lode_b_linear(b, h, nv, "attn_v", l);
         }
     }
-    if (a->gated) {
-        gate = lode_g_cut(b->g, q, heads, dim, dim);
+    if (a->gated) { /* head by head beside its gate, which is cut from there when it is wanted */
+        both = q;
         q = lode_g_cut(b->g, q, heads, 0, dim);
     }
     q = finish_heads(b, q, "attn_q_norm", heads, l, a);
@@ -146,7 +146,7 @@ struct lode_node *lode_b_attention(struct lode_build *b, struct lode_node *h, st
     struct lode_node *o = lode_b_pick_last(b, lode_g_attention(b->g, q, put, sinks, &p), l);
     *x = lode_b_pick_last(b, *x, l);
     if (a->gated)
-        o = lode_g_glu(b->g, lode_b_pick_last(b, gate, l), o, LODE_GLU_SIGMOID);
+        o = lode_g_glu(b->g, lode_g_cut(b->g, lode_b_pick_last(b, both, l), heads, dim, dim), o, LODE_GLU_SIGMOID);
     return lode_b_linear(b, o, hp->d_model, "attn_output", l);
 }
 

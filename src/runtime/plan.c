@@ -53,12 +53,15 @@ static void find_lifetimes(struct compiler *c) {
                 keep(c, n->in[k], i);
                 c->readers[n->in[k]->id]++;
             }
-        /* keys and values until attention is done: who puts them into the cache and attends in one launch still reads them while
-         * results are written */
+        /* keys and values until attention is done, and what queries are made of: who puts keys and values into the cache and attends in one
+         * launch still reads them while results are written */
         const struct lode_node *put = i ? c->g->nodes[i - 1] : n;
-        if (n->op == LODE_OP_ATTENTION && put->op == LODE_OP_KV_PUT)
+        if (n->op == LODE_OP_ATTENTION && put->op == LODE_OP_KV_PUT) {
             for (int k = 0; k < 2; k++)
                 keep(c, put->in[k], i);
+            for (const struct lode_node *q = n->in[0]; q->op == LODE_OP_ROPE || q->op == LODE_OP_RMS_NORM || q->op == LODE_OP_CUT; q = q->in[0])
+                keep(c, q->op == LODE_OP_ROPE ? q->in[1] : q->op == LODE_OP_CUT ? q->in[0] : NULL, i);
+        }
         /* and a router's logits until gate and up of the experts: who chooses them in the same launch still reads logits while rounded rows
          * are written for others */
         if ((n->op == LODE_OP_EXPERTS || n->op == LODE_OP_EXPERTS_IN) && n->in[1]->op == LODE_OP_ROUTE)

@@ -589,6 +589,43 @@ static struct lode_node *build_attention_whole(struct oc *t) {
     return lode_g_attention(t->g, q, lode_g_kv_put(t->g, k, v, 0), NULL, &p);
 }
 
+/* The same with queries that lie head by head beside a gate of what attention gives, or behind it. */
+static struct lode_node *build_attention_gated(struct oc *t) {
+    static const struct {
+        uint32_t heads, kv_heads, dim, pairs, first; /* first: of a head's queries */
+        bool normed, product;
+        enum lode_dtype type;
+    } kinds[] = {
+        {8, 2, 256, 32, 0, true, true, LODE_BF16},   {16, 2, 256, 32, 0, true, false, LODE_F16},   {8, 2, 128, 64, 0, true, false, LODE_F16},
+        {8, 2, 128, 32, 128, true, false, LODE_Q8_0}, {4, 2, 64, 32, 0, false, false, LODE_BF16},  {6, 2, 96, 48, 96, true, false, LODE_F16},
+        {4, 4, 80, 20, 0, true, false, LODE_F16},    {272, 136, 128, 64, 0, true, false, LODE_F16}, {272, 136, 64, 16, 64, true, false, LODE_BF16},
+        {14, 2, 64, 32, 0, true, false, LODE_F16},   {4, 2, 128, 0, 0, false, false, LODE_F16},     {4, 2, 128, 0, 1, true, false, LODE_F16}}; /* the last at no multiple of four */
+    const uint32_t heads = kinds[t->variant].heads, kv_heads = kinds[t->variant].kv_heads, dim = kinds[t->variant].dim,
+                   first = kinds[t->variant].first, of_head = first == 1 ? 2 * dim + 1 : 2 * dim, d = 256;
+    const enum lode_dtype type = kinds[t->variant].type;
+    const bool normed = kinds[t->variant].normed, product = kinds[t->variant].product;
+    t->kv = (struct lode_kv_layer){.n_heads = kv_heads, .head_dim = dim, .head_dim_v = dim, .type_k = type, .type_v = type};
+    t->n_pairs = kinds[t->variant].pairs;
+    struct lode_node *h = oc_input(t, d), *both, *k, *v;
+    both = product ? lode_g_linear(t->g, h, oc_matrix(t, LODE_Q8_0, heads * of_head, d, 1), NULL) : oc_input(t, heads * of_head);
+    k = product ? lode_g_linear(t->g, h, oc_matrix(t, LODE_Q8_0, kv_heads * dim, d, 1), NULL) : oc_input(t, kv_heads * dim);
+    v = product ? lode_g_linear(t->g, h, oc_matrix(t, LODE_Q8_0, kv_heads * dim, d, 1), NULL) : oc_input(t, kv_heads * dim);
+    struct lode_node *table = t->n_pairs ? lode_g_rope_table(t->g, 0, t->n_pairs) : NULL;
+    struct lode_node *q = lode_g_cut(t->g, both, heads, first, dim);
+    if (normed) {
+        q = lode_g_rms_norm(t->g, q, oc_vector(t, dim), 1e-6f, dim);
+        k = lode_g_rms_norm(t->g, k, oc_vector(t, dim), 1e-6f, dim);
+    }
+    if (table) {
+        q = lode_g_rope(t->g, q, table, heads, false);
+        k = lode_g_rope(t->g, k, table, kv_heads, false);
+    }
+    const union lode_op_params p = {.attention = {.n_heads = heads, .n_kv_heads = kv_heads, .head_dim = dim, .head_dim_v = dim, .scale = 0.088f}};
+    struct lode_node *o = lode_g_attention(t->g, q, lode_g_kv_put(t->g, k, v, 0), NULL, &p);
+    o = lode_g_glu(t->g, lode_g_cut(t->g, both, heads, first ? 0 : dim, dim), o, LODE_GLU_SIGMOID);
+    return product ? lode_g_add(t->g, h, lode_g_linear(t->g, o, oc_matrix(t, LODE_Q8_0, d, heads * dim, 1), NULL), 1) : o;
+}
+
 /* ---- layers with a state ---- */
 
 static struct lode_node *build_conv(struct oc *t) {
@@ -723,6 +760,7 @@ const struct oc_case oc_cases[] = {
     {"attention_walk", 10, false, build_attention_walk, OC_ATTENTION},
     {"attention_rows", 14, false, build_attention_rows, OC_ATTENTION},
     {"attention_whole", 22, false, build_attention_whole, OC_ATTENTION},
+    {"attention_gated", 12, false, build_attention_gated, OC_SAME},
     {"attention_deep", 10, false, build_attention_deep, OC_ATTENTION},
     {"attention_chains", 11, false, build_attention_chains, OC_ATTENTION_DEEP},
     {"attended", 9, false, build_attended, OC_SAME},

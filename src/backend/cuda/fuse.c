@@ -13,10 +13,11 @@
  *         .. ROUTE before them                  in the first of chosen_in.cu
  *         .. EXPERTS_IN, EXPERTS_OUT [ADD]      one each
  *     RMS_NORM ADD | GLU                        rows.cu's rms_norm; any step
+ *     CUT GLU                                   rows.cu's glu; any step
  *     ROW_GATE ADD [ADD]                        rows.cu's row_gate; any step
  *     [[CUT CUT] JOIN] DELTA_GATES CONV [L2_NORM]   recur.cu's conv; any step
  *         .. any of these but the first alone
- *     [norms and rotations of q and k] KV_PUT   positions.cu's prepare; any step
+ *     [CUT of q] [norms and rotations of q and k] KV_PUT   positions.cu's prepare; any step
  *         .. ATTENTION                          and decode.cu, or decode_short_fast.cu, decode_fast.cu; steps of one row a sequence
  *
  * What lies between them is not written where nobody reads it later.  As instructions share
@@ -33,13 +34,18 @@ uint32_t lode_cuda_most_few(const struct op *o, const struct chain *c) {
 
 int lode_cuda_run_fused(const struct op *o, uint32_t n) {
     const enum lode_op op = o->in->op;
-    if (op == LODE_OP_RMS_NORM || op == LODE_OP_ROPE) {
+    if (op == LODE_OP_RMS_NORM || op == LODE_OP_ROPE || op == LODE_OP_CUT) {
         const int rc = o->step->n_segments ? lode_cuda_run_prepare(o, n) : 0;
         if (rc != 0)
             return rc;
     }
     if (op == LODE_OP_RMS_NORM && o->n > 0) {
         const int rc = lode_cuda_run_norm_and_next(o, n);
+        if (rc != 0)
+            return rc;
+    }
+    if (op == LODE_OP_CUT && o->n > 0) {
+        const int rc = lode_cuda_run_cut_gate(o, n);
         if (rc != 0)
             return rc;
     }

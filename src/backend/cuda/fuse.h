@@ -84,6 +84,7 @@ int lode_cuda_run_chosen_experts(const struct op *o, uint32_t n, const struct ch
 int lode_cuda_run_choice(const struct op *o, uint32_t n);
 /* fuse_rows.c: instructions */
 int lode_cuda_run_norm_and_next(const struct op *o, uint32_t n);
+int lode_cuda_run_cut_gate(const struct op *o, uint32_t n);
 int lode_cuda_run_gated_sum(const struct op *o, uint32_t n);
 /* fuse_recur.c: instructions */
 int lode_cuda_run_before_delta(const struct op *o, uint32_t n);

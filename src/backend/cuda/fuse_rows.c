@@ -40,6 +40,20 @@ int lode_cuda_run_norm_and_next(const struct op *o, uint32_t n) {
     return 2;
 }
 
+/* As a gate that lies beside queries has it. */
+int lode_cuda_run_cut_gate(const struct op *o, uint32_t n) {
+    bool first;
+    if (!takes(o, 1, n, LODE_OP_GLU, result_of(o->in), &first) || !first)
+        return 0;
+    struct op glu = *o;
+    glu.in++;
+    const struct lode_value *y = result_of(glu.in);
+    if (lode_cuda_overlap(y, &o->in->in[0], o->n) || !may_be_over(y, &glu.in->in[1], o->n))
+        return 0;
+    LODE_TRY(lode_cuda_run_glu(&glu, o->in));
+    return 2;
+}
+
 /* As experts that all tokens go to end.  Of sums only the last one that is launched is written anywhere. */
 int lode_cuda_run_gated_sum(const struct op *o, uint32_t n) {
     struct lode_cuda_row_sum sums[LODE_GATE_SUMS];

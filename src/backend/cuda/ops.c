@@ -34,6 +34,19 @@ int lode_cuda_run_row_gate(const struct op *o, const struct lode_value *y, const
     return lode_cuda_run_kernel(o, kernels(o)->row_gate, o->n, blocks_of(o, a.width), 1, 256, 0, &a);
 }
 
+int lode_cuda_run_glu(const struct op *o, const struct lode_instr *cut) {
+    struct lode_cuda_row_args a = row_args(o);
+    a.kind = o->in->p.glu.act;
+    if (cut) {
+        const uint32_t heads = cut->p.cut.n_heads;
+        a.a = lode_cuda_mat(&cut->in[0]);
+        a.group = a.width / heads;
+        a.n = cut->in[0].width / heads;
+        a.first = cut->p.cut.first;
+    }
+    return each(o, kernels(o)->glu, &a);
+}
+
 static int run_embed(const struct op *o) {
     const struct lode_part *p = &o->in->parts[0];
     const struct lode_cuda_embed_args a = {.step = o->r->step,
@@ -363,8 +376,7 @@ int lode_cuda_run_instr(const struct op *o) {
         a.scale = p->add.scale;
         return each(o, k->add, &a);
     case LODE_OP_GLU:
-        a.kind = p->glu.act;
-        return each(o, k->glu, &a);
+        return lode_cuda_run_glu(o, NULL);
     case LODE_OP_ACT:
         a.kind = p->act.act;
         return each(o, k->act, &a);

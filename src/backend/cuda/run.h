@@ -151,6 +151,8 @@ struct lode_cuda_after_norm {
     uint32_t act;
 };
 int lode_cuda_run_rms_norm(const struct op *o, const struct lode_cuda_after_norm *after);
+/* A GLU; cut: NULL, or the CUT that makes its gate. */
+int lode_cuda_run_glu(const struct op *o, const struct lode_instr *cut);
 /* A ROW_GATE, then ADDs of what it gives, up to LODE_GATE_SUMS, to y. */
 int lode_cuda_run_row_gate(const struct op *o, const struct lode_value *y, const struct lode_cuda_row_sum *sums, uint32_t n_sums);
 /* Rows of w that a block of threads takes, with 1 << i rows of x (kernels/products/mul.cuh). */

@@ -232,7 +232,7 @@ KERNEL(ROW_THREADS) glu(const __grid_constant__ struct lode_cuda_row_args a) {
     const float *x = row_at<const float>(a.a, blockIdx.x), *z = row_at<const float>(a.b, blockIdx.x);
     float *y = row_at<float>(a.y, blockIdx.x);
     EACH(i, a.width)
-        y[i] = glu_of(a.kind, x[i], z[i]);
+        y[i] = glu_of(a.kind, x[a.n ? i / a.group * a.n + a.first + i % a.group : i], z[i]);
 }
 
 KERNEL(ROW_THREADS) act(const __grid_constant__ struct lode_cuda_row_args a) {

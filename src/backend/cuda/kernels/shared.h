@@ -189,7 +189,8 @@ struct lode_cuda_embed_args {
 };
 
 /* Ops on rows: y = f(a, b).  rms_norm: b, if it is there, is added to the norm, scale and product_first tell how; or, where it `gates`, is
- * what the norm is multiplied with after the activation `kind`. */
+ * what the norm is multiplied with after the activation `kind`.  glu: where n is not 0, a's numbers are `group` from number `first` on of each
+ * n of a row. */
 struct lode_cuda_row_args {
     lode_dev step;
     struct lode_cuda_mat y, a, b;
@@ -401,6 +402,7 @@ struct lode_cuda_prepare_args {
     lode_dev step, norm_q, norm_k;
     struct lode_cuda_mat q, k, v, q_out, k_out, table;
     uint32_t layer, n_heads, n_kv_heads, head_dim, head_dim_v;
+    uint32_t q_apart;              /* numbers from a head of q to the next */
     uint32_t norms_q, norms_k;     /* whether there is a norm */
     uint32_t pairs_q, pairs_k;     /* that are turned; 0: no rotation */
     uint32_t kind_q, kind_k;       /* pairs are neighbours */
