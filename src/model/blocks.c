@@ -83,7 +83,7 @@ struct lode_node *lode_b_attention(struct lode_build *b, struct lode_node *h, st
                                "fit together",
                                l, heads, dim, kv_heads);
     const uint32_t nq = heads * dim, nk = kv_heads * dim, nv = kv_heads * dim_v;
-    struct lode_node *q, *k = NULL, *v = NULL, *gate = NULL, *put = a->share;
+    struct lode_node *q, *k = NULL, *v = NULL, *both = NULL, *put = a->share;
     if (a->fused_qkv) {
         struct lode_node *qkv = lode_b_linear(b, h, nq + nk + nv, "attn_qkv", l);
         q = lode_g_slice(b->g, qkv, 0, nq);
@@ -96,8 +96,8 @@ struct lode_node *lode_b_attention(struct lode_build *b, struct lode_node *h, st
             v = keys_are_values(b, l, a) ? k : lode_b_linear(b, h, nv, "attn_v", l);
         }
     }
-    if (a->gated) {
-        gate = lode_g_cut(b->g, q, heads, dim, dim);
+    if (a->gated) { /* head by head beside its gate, which is cut from there when it is wanted */
+        both = q;
         q = lode_g_cut(b->g, q, heads, 0, dim);
     }
     q = finish_heads(b, q, "attn_q_norm", heads, l, a);
@@ -146,7 +146,7 @@ struct lode_node *lode_b_attention(struct lode_build *b, struct lode_node *h, st
     struct lode_node *o = lode_b_pick_last(b, lode_g_attention(b->g, q, put, sinks, &p), l);
     *x = lode_b_pick_last(b, *x, l);
     if (a->gated)
-        o = lode_g_glu(b->g, lode_b_pick_last(b, gate, l), o, LODE_GLU_SIGMOID);
+        o = lode_g_glu(b->g, lode_g_cut(b->g, lode_b_pick_last(b, both, l), heads, dim, dim), o, LODE_GLU_SIGMOID);
     return lode_b_linear(b, o, hp->d_model, "attn_output", l);
 }
 
@@ -177,6 +177,19 @@ struct lode_node *lode_b_mlp(struct lode_build *b, struct lode_node *h, uint32_t
     return lode_b_linear(b, lode_g_act(b->g, h, act), b->hp.d_model, "ffn_down", l);
 }
 
+/* The gate of the expert that all rows go to; NULL: there is none.  It reads what the router does, and is one product with that where it
+ * follows at once: asked for with the router's logits, it is given if their weights are of one type, as otherwise neither is better off. */
+static struct lode_node *shared_gate(struct lode_build *b, struct lode_node *h, uint32_t l, const struct lode_node *logits) {
+    char name[64];
+    snprintf(name, sizeof name, "blk.%u.ffn_gate_inp_shexp.weight", l);
+    if (!h || !b->hp.d_ff_shared || !lode_b_has(b, name))
+        return NULL;
+    const struct lode_operand *w = lode_b_matrix(b, 1, h->width, "%s", name);
+    if (logits && (!w || w->type != logits->w[0]->type))
+        return NULL;
+    return lode_b_linear(b, h, 1, "ffn_gate_inp_shexp", l);
+}
+
 struct lode_node *lode_b_moe(struct lode_build *b, struct lode_node *h, uint32_t l,
                              enum lode_glu act) {
     static const char *const shared[3] = {"ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"};
@@ -190,6 +203,7 @@ struct lode_node *lode_b_moe(struct lode_build *b, struct lode_node *h, uint32_t
                                               .n_groups_used = hp->n_expert_groups_used,
                                               .layer = l}};
     struct lode_node *logits = lode_b_linear(b, h, n, "ffn_gate_inp", l);
+    struct lode_node *gate = logits ? shared_gate(b, h, l, logits) : NULL;
     struct lode_node *route =
         lode_g_route(b->g, logits, lode_b_vector_opt(b, n, "blk.%u.exp_probs_b.bias", l), &p);
     const struct lode_operand *w[LODE_MAX_WEIGHTS] = {
@@ -203,9 +217,8 @@ struct lode_node *lode_b_moe(struct lode_build *b, struct lode_node *h, uint32_t
     if (!hp->d_ff_shared)
         return y;
     struct lode_node *s = lode_b_gated(b, h, l, act, hp->d_ff_shared, shared);
-    char name[64];
-    snprintf(name, sizeof name, "blk.%u.ffn_gate_inp_shexp.weight", l);
-    if (lode_b_has(b, name))
-        s = lode_g_row_gate(b->g, s, lode_b_linear(b, h, 1, "ffn_gate_inp_shexp", l));
+    gate = gate ? gate : shared_gate(b, h, l, NULL);
+    if (gate)
+        s = lode_g_row_gate(b->g, s, gate);
     return lode_g_add(b->g, y, s, 1.0f);
 }

@@ -38,6 +38,11 @@ static bool is_experts(enum lode_op op) {
     return op == LODE_OP_EXPERTS || op == LODE_OP_EXPERTS_IN || op == LODE_OP_EXPERTS_OUT;
 }
 
+static void keep(struct compiler *c, const struct lode_node *x, uint32_t until) {
+    if (x)
+        c->last_use[c->origin[x->id]] = until;
+}
+
 static void find_lifetimes(struct compiler *c) {
     for (uint32_t i = 0; i < c->g->n_nodes; i++) {
         const struct lode_node *n = c->g->nodes[i];
@@ -45,20 +50,29 @@ static void find_lifetimes(struct compiler *c) {
         c->last_use[c->origin[i]] = i;
         for (int k = 0; k < 2; k++)
             if (n->in[k]) {
-                c->last_use[c->origin[n->in[k]->id]] = i;
+                keep(c, n->in[k], i);
                 c->readers[n->in[k]->id]++;
             }
-        /* keys and values until attention is done: who puts them into the cache and attends in one launch still reads them while
-         * results are written */
+        /* keys and values until attention is done, and what queries are made of: who puts keys and values into the cache and attends in one
+         * launch still reads them while results are written */
         const struct lode_node *put = i ? c->g->nodes[i - 1] : n;
-        if (n->op == LODE_OP_ATTENTION && put->op == LODE_OP_KV_PUT)
+        if (n->op == LODE_OP_ATTENTION && put->op == LODE_OP_KV_PUT) {
             for (int k = 0; k < 2; k++)
-                if (put->in[k])
-                    c->last_use[c->origin[put->in[k]->id]] = i;
+                keep(c, put->in[k], i);
+            for (const struct lode_node *q = n->in[0]; q->op == LODE_OP_ROPE || q->op == LODE_OP_RMS_NORM || q->op == LODE_OP_CUT; q = q->in[0])
+                keep(c, q->op == LODE_OP_ROPE ? q->in[1] : q->op == LODE_OP_CUT ? q->in[0] : NULL, i);
+        }
         /* and a router's logits until gate and up of the experts: who chooses them in the same launch still reads logits while rounded rows
          * are written for others */
         if ((n->op == LODE_OP_EXPERTS || n->op == LODE_OP_EXPERTS_IN) && n->in[1]->op == LODE_OP_ROUTE)
-            c->last_use[c->origin[n->in[1]->in[0]->id]] = i;
+            keep(c, n->in[1]->in[0], i);
+        /* and what the delta rule's gates are made of until the convolution after them is done, or what that is cut from: who makes both in
+         * one launch reads it there while both are written */
+        if (n->op == LODE_OP_CONV && c->g->nodes[i - 1]->op == LODE_OP_DELTA_GATES && c->g->nodes[i - 1]->in[0]->op == LODE_OP_JOIN)
+            for (int k = 0; k < 2; k++) {
+                const struct lode_node *x = c->g->nodes[i - 1]->in[0]->in[k];
+                keep(c, x->op == LODE_OP_CUT ? x->in[0] : x, i);
+            }
     }
     if (c->g->result)
         c->last_use[c->origin[c->g->result->id]] = UINT32_MAX;

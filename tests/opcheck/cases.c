@@ -134,6 +134,33 @@ static struct lode_node *build_router(struct oc *t) {
     return lode_g_add(t->g, x, lode_g_experts(t->g, h, r, experts, LODE_GLU_SILU, false), 1);
 }
 
+/* A router with the gate of the expert that all rows go to beside it: of one type, which are one product, or of two; the norm before them; the
+ * expert's row, gated, and both sums. */
+static struct lode_node *build_shared_expert(struct oc *t) {
+    static const struct { enum lode_dtype router, gate, type; uint32_t d, n; bool norm; } kinds[] = {
+        {LODE_F32, LODE_F32, LODE_Q4_K, 2048, 16, true},   {LODE_BF16, LODE_BF16, LODE_BF16, 512, 16, true}, {LODE_F16, LODE_F16, LODE_Q8_0, 768, 40, true},
+        {LODE_F32, LODE_BF16, LODE_Q8_0, 512, 16, true},   {LODE_F32, LODE_F32, LODE_Q8_0, 288, 16, true},   {LODE_F32, LODE_F32, LODE_Q8_0, 512, 16, false},
+        {LODE_F32, LODE_F32, LODE_Q6_K, 256, 300, true},   {LODE_F32, LODE_F32, LODE_Q8_0, 256, 530, true}}; /* of the last, more rows than gemv_near.cu takes */
+    const uint32_t d = kinds[t->variant].d, n = kinds[t->variant].n, ff = 256;
+    const enum lode_dtype type = kinds[t->variant].type;
+    const union lode_op_params p = {.route = {.n_used = 4, .gating = LODE_GATE_SOFTMAX, .normalise = true, .scale = 1}};
+    struct lode_node *x = oc_input(t, d);
+    struct lode_node *h = kinds[t->variant].norm ? lode_g_rms_norm(t->g, x, oc_vector(t, d), 1e-6f, 0) : x;
+    struct lode_node *logits = lode_g_linear(t->g, h, oc_matrix(t, kinds[t->variant].router, n, d, 1), NULL);
+    struct lode_node *gate = lode_g_linear(t->g, h, oc_matrix(t, kinds[t->variant].gate, 1, d, 1), NULL);
+    struct lode_node *r = lode_g_route(t->g, logits, NULL, &p), *y = x;
+    if (n <= 16) {
+        const struct lode_operand *w[LODE_MAX_WEIGHTS] = {oc_matrix(t, type, ff, d, n), oc_matrix(t, type, ff, d, n),
+                                                          oc_matrix(t, type == LODE_Q4_K ? LODE_Q6_K : type, d, ff, n)};
+        y = lode_g_experts(t->g, h, r, w, LODE_GLU_SILU, false);
+    }
+    struct lode_node *own = lode_g_linear(t->g, h, oc_matrix(t, type, ff, d, 1), NULL),
+                     *up = lode_g_linear(t->g, h, oc_matrix(t, type, ff, d, 1), NULL), *s = lode_g_glu(t->g, own, up, LODE_GLU_SILU);
+    s = lode_g_row_gate(t->g, lode_g_linear(t->g, s, oc_matrix(t, type, d, ff, 1), NULL), gate);
+    y = lode_g_add(t->g, x, lode_g_add(t->g, y, s, 1), 1);
+    return n <= 16 ? y : lode_g_join(t->g, y, r, 1);
+}
+
 /* As models have them: more rows than multiprocessors, of any number of blocks, in types that differ, and a residual.  What
  * a step of one row takes has kernels of its own where all are Q4_K, Q5_K or Q6_K, or of blocks of 32. */
 static struct lode_node *build_chosen_experts(struct oc *t) {
@@ -283,6 +310,75 @@ static struct lode_node *build_added_norm(struct oc *t) {
         return lode_g_add(t->g, y, lode_g_linear(t->g, next, oc_matrix(t, LODE_Q8_0, width, width, 1), NULL), 1);
     }
     return y;
+}
+
+/* A norm of heads that is multiplied with a gate's activation, as after the delta rule. */
+static struct lode_node *build_gated_norm(struct oc *t) {
+    enum use {
+        OF_MODELS,
+        NORM_IS_GATE, /* nothing may be left out */
+        NORM_LATER,
+        BOTH_LATER, /* gate and input are read later: the product goes where neither is */
+        ITSELF,     /* the input is the gate, too */
+        CUT,        /* columns of values, from their second number on */
+    };
+    static const struct { uint32_t width, group; enum lode_glu act; enum use use; bool plain; } kinds[] = {
+        {4096, 128, LODE_GLU_SILU, OF_MODELS, false}, {2048, 64, LODE_GLU_SIGMOID, OF_MODELS, false}, {64, 16, LODE_GLU_SILU, OF_MODELS, false},
+        {720, 180, LODE_GLU_GELU, OF_MODELS, true},   {1026, 54, LODE_GLU_SILU, OF_MODELS, false},     {8192, 0, LODE_GLU_CLAMPED, OF_MODELS, false},
+        {8196, 0, LODE_GLU_SILU, OF_MODELS, false},   {512, 128, LODE_GLU_SILU, NORM_IS_GATE, false}, {512, 128, LODE_GLU_SILU, NORM_LATER, false},
+        {512, 128, LODE_GLU_SILU, BOTH_LATER, false}, {1030, 0, LODE_GLU_SILU, BOTH_LATER, false},     {512, 128, LODE_GLU_SILU, ITSELF, false},
+        {512, 128, LODE_GLU_SILU, CUT, false}};
+    const uint32_t width = kinds[t->variant].width, group = kinds[t->variant].group;
+    const enum use use = kinds[t->variant].use;
+    t->many_rows = true;
+    const struct lode_operand *w = kinds[t->variant].plain ? NULL : oc_vector(t, group ? group : width);
+    struct lode_node *gate = oc_input(t, use == CUT ? width + 1 : width), *x = use == ITSELF ? gate : oc_input(t, width + (use == CUT));
+    if (use == CUT)
+        gate = lode_g_slice(t->g, gate, 1, width), x = lode_g_slice(t->g, x, 1, width);
+    struct lode_node *norm = lode_g_rms_norm(t->g, x, w, 1e-6f, group);
+    struct lode_node *y = use == NORM_IS_GATE ? lode_g_glu(t->g, norm, gate, kinds[t->variant].act)
+                                              : lode_g_glu(t->g, gate, norm, kinds[t->variant].act);
+    if (use == BOTH_LATER)
+        return lode_g_add(t->g, lode_g_add(t->g, y, x, 1), gate, 1);
+    return use == NORM_LATER ? lode_g_add(t->g, y, norm, 1) : y;
+}
+
+/* A gated row that is added to others, as an expert's that all rows go to. */
+static struct lode_node *build_gated_sum(struct oc *t) {
+    enum use {
+        OF_MODELS,
+        ONE,          /* only one sum follows, */
+        GATED_FIRST,  /* or the gated row is the sums' first operand */
+        GATED_LATER,  /* nothing may be left out, */
+        SUM_LATER,    /* or but one sum */
+        INPUTS_LATER, /* the sum goes where none of them is */
+        TO_ITSELF,    /* what is gated is added, too */
+        GATE_WITHIN,  /* the gate is a number of the row that the sum would be written over */
+        CUT,          /* columns of a value, from its second number on */
+    };
+    static const struct { uint32_t width; float scale; enum use use; } kinds[] = {
+        {2048, 1, OF_MODELS}, {640, 0.7f, OF_MODELS}, {1030, 1, OF_MODELS},    {70, 0.7f, GATED_FIRST}, {5000, 0.7f, ONE},   {512, 1, ONE},
+        {2049, 1, GATED_FIRST}, {512, 0.7f, GATED_LATER}, {512, 1, SUM_LATER}, {1030, 0.7f, INPUTS_LATER}, {512, 1, TO_ITSELF}, {2048, 1, GATE_WITHIN},
+        {512, 0.7f, CUT}};
+    const uint32_t width = kinds[t->variant].width;
+    const float scale = kinds[t->variant].scale;
+    const enum use use = kinds[t->variant].use;
+    t->many_rows = true;
+    struct lode_node *a = oc_input(t, width), *b = oc_input(t, width), *x = oc_input(t, use == CUT ? width + 1 : width), *gate = oc_input(t, 1);
+    if (use == CUT)
+        x = lode_g_slice(t->g, x, 1, width);
+    if (use == GATE_WITHIN)
+        gate = lode_g_slice(t->g, a, 3, 1);
+    struct lode_node *gated = lode_g_row_gate(t->g, x, gate);
+    if (use == TO_ITSELF)
+        return lode_g_add(t->g, b, lode_g_add(t->g, x, gated, scale), 1);
+    struct lode_node *sum = use == GATED_FIRST ? lode_g_add(t->g, gated, a, scale) : lode_g_add(t->g, a, gated, scale);
+    if (use == ONE || use == GATE_WITHIN)
+        return sum;
+    struct lode_node *y = use == GATED_FIRST ? lode_g_add(t->g, sum, b, scale) : lode_g_add(t->g, b, sum, 1);
+    if (use == INPUTS_LATER)
+        return lode_g_add(t->g, lode_g_add(t->g, lode_g_add(t->g, y, a, 1), b, 1), x, 1);
+    return use == GATED_LATER ? lode_g_add(t->g, y, gated, 1) : use == SUM_LATER ? lode_g_add(t->g, y, sum, 1) : y;
 }
 
 static struct lode_node *build_layer_norm(struct oc *t) {
@@ -541,6 +637,43 @@ static struct lode_node *build_attention_whole(struct oc *t) {
     return lode_g_attention(t->g, q, lode_g_kv_put(t->g, k, v, 0), NULL, &p);
 }
 
+/* The same with queries that lie head by head beside a gate of what attention gives, or behind it. */
+static struct lode_node *build_attention_gated(struct oc *t) {
+    static const struct {
+        uint32_t heads, kv_heads, dim, pairs, first; /* first: of a head's queries */
+        bool normed, product;
+        enum lode_dtype type;
+    } kinds[] = {
+        {8, 2, 256, 32, 0, true, true, LODE_BF16},   {16, 2, 256, 32, 0, true, false, LODE_F16},   {8, 2, 128, 64, 0, true, false, LODE_F16},
+        {8, 2, 128, 32, 128, true, false, LODE_Q8_0}, {4, 2, 64, 32, 0, false, false, LODE_BF16},  {6, 2, 96, 48, 96, true, false, LODE_F16},
+        {4, 4, 80, 20, 0, true, false, LODE_F16},    {272, 136, 128, 64, 0, true, false, LODE_F16}, {272, 136, 64, 16, 64, true, false, LODE_BF16},
+        {14, 2, 64, 32, 0, true, false, LODE_F16},   {4, 2, 128, 0, 0, false, false, LODE_F16},     {4, 2, 128, 0, 1, true, false, LODE_F16}}; /* the last at no multiple of four */
+    const uint32_t heads = kinds[t->variant].heads, kv_heads = kinds[t->variant].kv_heads, dim = kinds[t->variant].dim,
+                   first = kinds[t->variant].first, of_head = first == 1 ? 2 * dim + 1 : 2 * dim, d = 256;
+    const enum lode_dtype type = kinds[t->variant].type;
+    const bool normed = kinds[t->variant].normed, product = kinds[t->variant].product;
+    t->kv = (struct lode_kv_layer){.n_heads = kv_heads, .head_dim = dim, .head_dim_v = dim, .type_k = type, .type_v = type};
+    t->n_pairs = kinds[t->variant].pairs;
+    struct lode_node *h = oc_input(t, d), *both, *k, *v;
+    both = product ? lode_g_linear(t->g, h, oc_matrix(t, LODE_Q8_0, heads * of_head, d, 1), NULL) : oc_input(t, heads * of_head);
+    k = product ? lode_g_linear(t->g, h, oc_matrix(t, LODE_Q8_0, kv_heads * dim, d, 1), NULL) : oc_input(t, kv_heads * dim);
+    v = product ? lode_g_linear(t->g, h, oc_matrix(t, LODE_Q8_0, kv_heads * dim, d, 1), NULL) : oc_input(t, kv_heads * dim);
+    struct lode_node *table = t->n_pairs ? lode_g_rope_table(t->g, 0, t->n_pairs) : NULL;
+    struct lode_node *q = lode_g_cut(t->g, both, heads, first, dim);
+    if (normed) {
+        q = lode_g_rms_norm(t->g, q, oc_vector(t, dim), 1e-6f, dim);
+        k = lode_g_rms_norm(t->g, k, oc_vector(t, dim), 1e-6f, dim);
+    }
+    if (table) {
+        q = lode_g_rope(t->g, q, table, heads, false);
+        k = lode_g_rope(t->g, k, table, kv_heads, false);
+    }
+    const union lode_op_params p = {.attention = {.n_heads = heads, .n_kv_heads = kv_heads, .head_dim = dim, .head_dim_v = dim, .scale = 0.088f}};
+    struct lode_node *o = lode_g_attention(t->g, q, lode_g_kv_put(t->g, k, v, 0), NULL, &p);
+    o = lode_g_glu(t->g, lode_g_cut(t->g, both, heads, first ? 0 : dim, dim), o, LODE_GLU_SIGMOID);
+    return product ? lode_g_add(t->g, h, lode_g_linear(t->g, o, oc_matrix(t, LODE_Q8_0, d, heads * dim, 1), NULL), 1) : o;
+}
+
 /* ---- layers with a state ---- */
 
 static struct lode_node *build_conv(struct oc *t) {
@@ -573,6 +706,65 @@ static struct lode_node *build_delta(struct oc *t) {
     return lode_g_delta(t->g, x, gates, &p);
 }
 
+/* All of such a layer between its products: gates that are made of numbers in one value or two, as they are or key head by key head; the
+ * convolution and its norm; the delta rule; the gated norm.  Heads that are parts of a block of threads' columns, whole ones, some with a rest
+ * of threads, or longer; taps of all numbers; checkpoints as above. */
+static struct lode_node *build_delta_layer(struct oc *t) {
+    enum from { BOTH, TWO, READY }; /* where gates come from */
+    enum use {
+        OF_MODELS,
+        PRODUCTS,    /* what comes before and after is a product */
+        CUT_LATER,   /* what gates are made of is read later once it is moved: nothing may be left out */
+        JOINED_LATER,
+        CONV_LATER,  /* the convolution is read later without its norm */
+    };
+    static const struct {
+        uint32_t keys, values, dim_k, dim_v, taps, before;
+        enum from from;
+        enum use use;
+    } kinds[] = {
+        {2, 4, 128, 128, 4, 0, BOTH, OF_MODELS}, {2, 4, 128, 128, 4, 63, TWO, OF_MODELS},   {2, 4, 128, 128, 4, 45, READY, OF_MODELS},
+        {2, 2, 128, 128, 4, 44, BOTH, PRODUCTS}, {2, 6, 64, 64, 2, 44, BOTH, PRODUCTS},     {2, 4, 64, 64, 3, 44, TWO, PRODUCTS},
+        {2, 4, 16, 16, 4, 45, BOTH, OF_MODELS},  {2, 6, 100, 32, 8, 44, BOTH, OF_MODELS},   {4, 4, 36, 48, 4, 63, TWO, OF_MODELS},
+        {3, 3, 144, 32, 4, 44, BOTH, OF_MODELS}, {2, 40, 32, 16, 5, 44, BOTH, OF_MODELS},   {4, 96, 16, 16, 4, 44, TWO, OF_MODELS},
+        {2, 4, 64, 64, 4, 0, BOTH, CUT_LATER},   {2, 4, 64, 64, 4, 0, TWO, JOINED_LATER},   {2, 4, 64, 64, 4, 0, BOTH, CONV_LATER},
+        {2, 4, 64, 64, 4, 0, READY, CONV_LATER}};
+    const uint32_t keys = kinds[t->variant].keys, values = kinds[t->variant].values, dim_k = kinds[t->variant].dim_k,
+                   dim_v = kinds[t->variant].dim_v, taps = kinds[t->variant].taps, each = values / keys, inner = values * dim_v,
+                   width = 2 * keys * dim_k + inner;
+    const enum from from = kinds[t->variant].from;
+    const enum use use = kinds[t->variant].use;
+    t->before = kinds[t->variant].before;
+    t->state = (struct lode_state_layer){.inputs = taps - 1, .width = width, .n_heads = values, .dim_k = dim_k, .dim_v = dim_v};
+    struct lode_node *h = use == PRODUCTS ? oc_input(t, 256) : NULL;
+#define INPUT(n) (h ? lode_g_linear(t->g, h, oc_matrix(t, LODE_Q8_0, n, 256, 1), NULL) : oc_input(t, n))
+    struct lode_node *qkv = INPUT(width), *gate = INPUT(inner), *alpha = NULL, *beta = NULL, *joined;
+    if (from == BOTH) {
+        struct lode_node *both = INPUT(2 * values);
+        beta = lode_g_cut(t->g, both, keys, 0, each);
+        alpha = lode_g_cut(t->g, both, keys, each, each);
+    } else if (from == TWO) {
+        beta = INPUT(values);
+        alpha = INPUT(values);
+    }
+    joined = from == READY ? INPUT(2 * values) : lode_g_join(t->g, alpha, beta, values);
+#undef INPUT
+    const struct lode_operand *a = oc_negatives(t, values);
+    struct lode_node *gates = lode_g_delta_gates(t->g, joined, a, oc_vector(t, values));
+    struct lode_node *conv = lode_g_conv(t->g, qkv, oc_matrix(t, LODE_F32, width, taps, 1), 0, true);
+    const union lode_op_params norm = {.l2_norm = {.eps = 1e-6f, .group = dim_k, .n = 2 * keys * dim_k, .n_scaled = keys * dim_k,
+                                                   .scale = 0.088f}};
+    const union lode_op_params p = {.delta = {.n_k_heads = keys, .n_heads = values, .dim_k = dim_k, .dim_v = dim_v,
+                                              .tiled = from == TWO}};
+    struct lode_node *o = lode_g_delta(t->g, lode_g_l2_norm(t->g, conv, &norm), gates, &p);
+    o = lode_g_rms_norm(t->g, o, oc_vector(t, dim_v), 1e-6f, dim_v);
+    o = lode_g_glu(t->g, gate, o, LODE_GLU_SILU);
+    if (h)
+        return lode_g_add(t->g, h, lode_g_linear(t->g, o, oc_matrix(t, LODE_Q8_0, 256, inner, 1), NULL), 1);
+    struct lode_node *later = use == CUT_LATER ? beta : use == JOINED_LATER ? joined : use == CONV_LATER ? conv : NULL;
+    return later ? lode_g_join(t->g, o, later, 1) : o;
+}
+
 const struct oc_case oc_cases[] = {
     {"linear", 0, false, build_linear, OC_SUM},
     {"long_linear", 0, true, build_long_linear, OC_SUM},
@@ -583,6 +775,7 @@ const struct oc_case oc_cases[] = {
     {"gated_down", 7, false, build_gated_down, OC_SAME},
     {"experts", 0, false, build_experts, OC_NO_BOUND},
     {"router", 12, false, build_router, OC_NO_BOUND},
+    {"shared_expert", 8, false, build_shared_expert, OC_SAME},
     {"chosen_experts", 10, false, build_chosen_experts, OC_NO_BOUND},
     {"chosen_experts_32", 17, false, build_chosen_experts_32, OC_NO_BOUND},
     {"expert_halves", 0, false, build_expert_halves, OC_NO_BOUND},
@@ -591,6 +784,8 @@ const struct oc_case oc_cases[] = {
     {"gather", 2, false, build_gather, OC_NO_BOUND},
     {"rms_norm", 11, false, build_rms_norm, OC_NO_BOUND},
     {"added_norm", 26, false, build_added_norm, OC_SAME},
+    {"gated_norm", 13, false, build_gated_norm, OC_SAME},
+    {"gated_sum", 13, false, build_gated_sum, OC_SAME},
     {"layer_norm", 3, false, build_layer_norm, OC_NO_BOUND},
     {"l2_norm", 2, false, build_l2_norm, OC_NO_BOUND},
     {"glu", 5, false, build_glu, OC_NO_BOUND},
@@ -614,11 +809,13 @@ const struct oc_case oc_cases[] = {
     {"attention_walk", 10, false, build_attention_walk, OC_ATTENTION},
     {"attention_rows", 14, false, build_attention_rows, OC_ATTENTION},
     {"attention_whole", 22, false, build_attention_whole, OC_ATTENTION},
+    {"attention_gated", 12, false, build_attention_gated, OC_SAME},
     {"attention_deep", 10, false, build_attention_deep, OC_ATTENTION},
     {"attention_chains", 11, false, build_attention_chains, OC_ATTENTION_DEEP},
     {"attended", 9, false, build_attended, OC_SAME},
     {"conv", 2, false, build_conv, OC_NO_BOUND},
     {"delta_gates", 1, false, build_delta_gates, OC_NO_BOUND},
     {"delta", 16, false, build_delta, OC_NO_BOUND},
+    {"delta_layer", 16, false, build_delta_layer, OC_NO_BOUND},
 };
 const size_t oc_n_cases = sizeof oc_cases / sizeof *oc_cases;

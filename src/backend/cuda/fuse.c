@@ -13,8 +13,12 @@
  *                                               steps of one row
  *         .. ROUTE before them                  in the first of chosen_in.cu or chosen_in_32.cu
  *         .. EXPERTS_IN, EXPERTS_OUT [ADD]      one each
- *     RMS_NORM ADD                              rows.cu's rms_norm; any step
- *     [norms and rotations of q and k] KV_PUT   positions.cu's prepare; any step
+ *     RMS_NORM ADD | GLU                        rows.cu's rms_norm; any step
+ *     CUT GLU                                   rows.cu's glu; any step
+ *     ROW_GATE ADD [ADD]                        rows.cu's row_gate; any step
+ *     [[CUT CUT] JOIN] DELTA_GATES CONV [L2_NORM]   recur.cu's conv; any step
+ *         .. any of these but the first alone
+ *     [CUT of q] [norms and rotations of q and k] KV_PUT   positions.cu's prepare; any step
  *         .. ATTENTION                          and decode.cu, or decode_short_fast.cu, decode_fast.cu; steps of one row a sequence
  *
  * What lies between them is not written where nobody reads it later.  As instructions share
@@ -29,39 +33,27 @@ uint32_t lode_cuda_most_few(const struct op *o, const struct chain *c) {
     return !o->r->c->kernels.wide[type][0] ? 128 : lode_dtypes[type].act == LODE_A32 ? 64 : 96;
 }
 
-/* Whether rows of y may be written by those who have read x's: each number where it was, or elsewhere. */
-static bool may_be_over(const struct lode_value *y, const struct lode_value *x, uint32_t n) {
-    return (same_place(y, x) && y->stride == x->stride) || !lode_cuda_overlap(y, x, n);
-}
-
-/* A norm of which nobody has any use but to add it to something, as after attention and after the feed-forward of some models. */
-static int run_added_norm(const struct op *o, uint32_t n) {
-    if (!lode_cuda_is_next(o, 1, n, LODE_OP_ADD))
-        return 0;
-    const struct lode_instr *add = o->in + 1;
-    const struct lode_value *norm = result_of(o->in), *y = result_of(add);
-    const bool first = same_place(&add->in[0], norm);
-    const struct lode_value *to = &add->in[first];
-    if (first == same_place(&add->in[1], norm) || lode_value_rows(y, o->step) != o->n ||
-        (!same_place(y, norm) && lode_cuda_read_later(o, 2, n, norm)) || !may_be_over(y, &o->in->in[0], o->n) || !may_be_over(y, to, o->n))
-        return 0;
-    const struct lode_cuda_added added = {lode_cuda_mat(to), lode_cuda_mat(y), add->p.add.scale, first};
-    LODE_TRY(lode_cuda_run_rms_norm(o, &added));
-    return 2;
-}
-
 int lode_cuda_run_fused(const struct op *o, uint32_t n) {
     const enum lode_op op = o->in->op;
-    if (op == LODE_OP_RMS_NORM || op == LODE_OP_ROPE) {
+    if (op == LODE_OP_RMS_NORM || op == LODE_OP_ROPE || op == LODE_OP_CUT) {
         const int rc = o->step->n_segments ? lode_cuda_run_prepare(o, n) : 0;
         if (rc != 0)
             return rc;
     }
     if (op == LODE_OP_RMS_NORM && o->n > 0) {
-        const int rc = run_added_norm(o, n);
+        const int rc = lode_cuda_run_norm_and_next(o, n);
         if (rc != 0)
             return rc;
     }
+    if (op == LODE_OP_CUT && o->n > 0) {
+        const int rc = lode_cuda_run_cut_gate(o, n);
+        if (rc != 0)
+            return rc;
+    }
+    if (op == LODE_OP_ROW_GATE && o->n > 0)
+        return lode_cuda_run_gated_sum(o, n);
+    if ((op == LODE_OP_CUT || op == LODE_OP_JOIN || op == LODE_OP_DELTA_GATES || op == LODE_OP_CONV) && o->n > 0)
+        return lode_cuda_run_before_delta(o, n);
     if (op == LODE_OP_ROUTE)
         return o->n == 1 ? lode_cuda_run_choice(o, n) : 0;
     if (op == LODE_OP_ATTENTION && o->r->o.tensor)

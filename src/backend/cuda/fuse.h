@@ -82,6 +82,12 @@ int lode_cuda_run_chosen_out(const struct op *o, const struct lode_cuda_gemv_arg
 int lode_cuda_run_chosen_experts(const struct op *o, uint32_t n, const struct chain *c, const struct op *choice);
 /* A ROUTE with the experts that it chooses: instructions. */
 int lode_cuda_run_choice(const struct op *o, uint32_t n);
+/* fuse_rows.c: instructions */
+int lode_cuda_run_norm_and_next(const struct op *o, uint32_t n);
+int lode_cuda_run_cut_gate(const struct op *o, uint32_t n);
+int lode_cuda_run_gated_sum(const struct op *o, uint32_t n);
+/* fuse_recur.c: instructions */
+int lode_cuda_run_before_delta(const struct op *o, uint32_t n);
 /* fuse_kv.c: instructions */
 int lode_cuda_run_prepare(const struct op *o, uint32_t n);
 

@@ -2,19 +2,21 @@
  * sequence. */
 #include "backend/cuda/fuse.h"
 
-struct turned { /* a norm and a rotation on the way to `last`, from `first` */
-    const struct lode_instr *norm, *rope;
+struct turned { /* a norm and a rotation on the way to `last`, from `first`, which may be cut from another value */
+    const struct lode_instr *cut, *norm, *rope;
     const struct lode_value *first, *last;
 };
 
 static bool take(struct turned *t, const struct lode_instr *in, uint32_t dim) {
-    if (!same_place(result_of(in), t->first))
+    if (!same_place(result_of(in), t->first) || t->cut)
         return false;
     if (in->op == LODE_OP_ROPE && !t->rope && !t->norm && in->p.rope.head_dim == dim &&
         in->p.rope.n_pairs <= 128 && in->p.rope.n_pairs > 0)
         t->rope = in;
     else if (in->op == LODE_OP_RMS_NORM && !t->norm && in->p.rms_norm.group == dim)
         t->norm = in;
+    else if (in->op == LODE_OP_CUT && in->p.cut.first % 4 == 0 && in->in[0].width / in->p.cut.n_heads % 4 == 0)
+        t->cut = in;
     else
         return false;
     t->first = &in->in[0];
@@ -22,7 +24,7 @@ static bool take(struct turned *t, const struct lode_instr *in, uint32_t dim) {
 }
 
 int lode_cuda_run_prepare(const struct op *o, uint32_t n) {
-    uint32_t put = 0;
+    uint32_t put = o->in->op == LODE_OP_CUT;
     while (put < n && (o->in[put].op == LODE_OP_RMS_NORM || o->in[put].op == LODE_OP_ROPE))
         put++;
     if (!lode_cuda_is_next(o, put, n, LODE_OP_KV_PUT) || !lode_cuda_is_next(o, put + 1, n, LODE_OP_ATTENTION))
@@ -36,8 +38,10 @@ int lode_cuda_run_prepare(const struct op *o, uint32_t n) {
         if (!take(&q, &o->in[i], l->head_dim) && !take(&k, &o->in[i], l->head_dim))
             return 0;
     const uint32_t rows = o->step->n_rows, dim = l->head_dim, n_heads = att->p.attention.n_heads;
+    if (k.cut || (q.cut && (q.cut->p.cut.n_heads != n_heads || result_of(q.cut)->width != n_heads * dim || !same_place(result_of(q.cut), q.last))))
+        return 0;
     const struct lode_value *table = q.rope ? &q.rope->in[1] : k.rope ? &k.rope->in[1] : NULL;
-    if (dim > 512 || l->head_dim_v > 512 || q.first->width != n_heads * dim || k.first->width != l->n_heads * dim ||
+    if (dim > 512 || l->head_dim_v > 512 || (!q.cut && q.first->width != n_heads * dim) || k.first->width != l->n_heads * dim ||
         (q.rope && k.rope && q.rope->in[1].data != k.rope->in[1].data) ||
         (!same_place(q.first, q.last) && lode_cuda_overlap(q.last, q.first, rows)) ||
         lode_cuda_overlap(q.last, k.first, rows) || lode_cuda_overlap(q.last, v, rows) ||
@@ -55,6 +59,7 @@ int lode_cuda_run_prepare(const struct op *o, uint32_t n) {
         .n_kv_heads = l->n_heads,
         .head_dim = dim,
         .head_dim_v = l->head_dim_v,
+        .q_apart = q.first->width / n_heads,
         .norms_q = q.norm != NULL,
         .norms_k = k.norm != NULL,
         .norm_q = q.norm ? lode_cuda_weight(o, q.norm->parts[0].w) : 0,
@@ -65,6 +70,8 @@ int lode_cuda_run_prepare(const struct op *o, uint32_t n) {
         .pairs_k = k.rope ? k.rope->p.rope.n_pairs : 0,
         .kind_q = q.rope && q.rope->p.rope.pairs,
         .kind_k = k.rope && k.rope->p.rope.pairs};
+    if (q.cut)
+        a.q.data += q.cut->p.cut.first * sizeof(float);
     if (table)
         a.table = lode_cuda_mat(table);
     if (!lode_cuda_read_later(o, put + 2, n, k.last) && !lode_cuda_read_later(o, put + 2, n, q.last) &&

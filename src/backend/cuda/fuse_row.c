@@ -112,14 +112,14 @@ static uint32_t lay_out_rows(const struct op *o, struct lode_cuda_gemv_args *a) 
     return with_rows;
 }
 
-/* Of floats: rows of a block of gemv_near.cu, as few as let all blocks run at once, as a power of two; or -1. */
+/* Of floats: rows of a block of gemv_near.cu, as few as let all blocks of the first part run at once, as a power of two; or -1. */
 static int near_rows(const struct op *o, const struct chain *c) {
     const struct lode_operand *w = c->mul->parts[0].w;
-    const uint32_t most = (uint32_t)o->r->c->multiprocessors;
+    const uint32_t most = (uint32_t)o->r->c->multiprocessors, rows = lode_cuda_router_rows(c->mul->parts, c->mul->n_parts);
     int i = 0;
-    while (i < LODE_NEAR_SIZES && w->rows > most << i)
+    while (i < LODE_NEAR_SIZES && rows > most << i)
         i++;
-    return c->mul->n_parts == 1 && i < LODE_NEAR_SIZES && w->cols % LODE_NEAR_STEP == 0 && w->cols <= LODE_NEAR_COLS &&
+    return !c->glu && i < LODE_NEAR_SIZES && w->cols % LODE_NEAR_STEP == 0 && w->cols <= LODE_NEAR_COLS &&
                    LODE_NEAR_SHARED(w->cols, 1u << i) <= lode_cuda_room(o->r->c) ? i : -1;
 }
 

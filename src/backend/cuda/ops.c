@@ -17,9 +17,34 @@ static struct lode_cuda_row_args row_args(const struct op *o) {
                                        .width_b = in->in[1].width};
 }
 
-/* Number by number: blocks of 256 threads, each with up to 4 numbers. */
+/* Number by number: blocks of 256 threads, each with up to 4 numbers; of few rows with one, as they would come one after the other. */
+static uint32_t blocks_of(const struct op *o, uint32_t width) {
+    const uint32_t blocks = lode_cuda_up(width, 256);
+    return o->n * blocks <= 4 * (uint32_t)o->r->c->multiprocessors ? blocks : lode_cuda_up(width, 1024);
+}
 static int each(const struct op *o, void *kernel, const struct lode_cuda_row_args *a) {
-    return lode_cuda_run_kernel(o, kernel, o->n, (a->width + 1023) / 1024, 1, 256, 0, a);
+    return lode_cuda_run_kernel(o, kernel, o->n, blocks_of(o, a->width), 1, 256, 0, a);
+}
+
+int lode_cuda_run_row_gate(const struct op *o, const struct lode_value *y, const struct lode_cuda_row_sum *sums, uint32_t n_sums) {
+    struct lode_cuda_row_gate_args a = {.x = lode_cuda_mat(&o->in->in[0]), .gate = lode_cuda_mat(&o->in->in[1]), .y = lode_cuda_mat(y),
+                                        .width = y->width, .n_sums = n_sums};
+    for (uint32_t i = 0; i < n_sums; i++)
+        a.sums[i] = sums[i];
+    return lode_cuda_run_kernel(o, kernels(o)->row_gate, o->n, blocks_of(o, a.width), 1, 256, 0, &a);
+}
+
+int lode_cuda_run_glu(const struct op *o, const struct lode_instr *cut) {
+    struct lode_cuda_row_args a = row_args(o);
+    a.kind = o->in->p.glu.act;
+    if (cut) {
+        const uint32_t heads = cut->p.cut.n_heads;
+        a.a = lode_cuda_mat(&cut->in[0]);
+        a.group = a.width / heads;
+        a.n = cut->in[0].width / heads;
+        a.first = cut->p.cut.first;
+    }
+    return each(o, kernels(o)->glu, &a);
 }
 
 static int run_embed(const struct op *o) {
@@ -50,13 +75,15 @@ static int run_layer_norm(const struct op *o) {
     return run_groups(o, kernels(o)->layer_norm, &a);
 }
 
-int lode_cuda_run_rms_norm(const struct op *o, const struct lode_cuda_added *added) {
+int lode_cuda_run_rms_norm(const struct op *o, const struct lode_cuda_after_norm *after) {
     struct lode_cuda_row_args a = row_args(o);
     a.group = o->in->p.rms_norm.group;
     a.eps = o->in->p.rms_norm.eps;
     a.b = (struct lode_cuda_mat){0};
-    if (added)
-        a.b = added->to, a.y = added->y, a.scale = added->scale, a.product_first = added->norm_first;
+    if (after) {
+        a.b = after->to, a.y = after->y, a.scale = after->scale, a.product_first = after->norm_first;
+        a.gates = after->gates, a.kind = after->act;
+    }
     const lode_dev all = a.y.data | a.y.stride | a.a.data | a.a.stride | a.b.data | a.b.stride | a.w;
     if (all % 16 || a.group % 4 || a.group > LODE_NORM_COLS)
         return run_groups(o, kernels(o)->rms_norm_any, &a);
@@ -178,7 +205,7 @@ static int run_linear(const struct op *o) {
         n = 1;
         while (first + n < in->n_parts && n < LODE_CUDA_PARTS && parts[n].w->type == w->type)
             n++;
-        if (n_x >= LODE_CUDA_MANY && lode_cuda_many_kernel(o, w) && !(n == 1 && many_are_few(o, w, n_x)))
+        if (n_x >= LODE_CUDA_MANY && lode_cuda_many_kernel(o, w) && !(lode_cuda_router_rows(parts, n) != UINT32_MAX && many_are_few(o, w, n_x)))
             LODE_TRY(run_many(o, parts, n, (struct lode_cuda_gemm_args){.x = x, .n_x = n_x, .cols = w->cols, .x_div = 1}));
         else
             LODE_TRY(run_mul(o, parts, n, (struct lode_cuda_mul_args){.x = x, .n_x = n_x, .cols = w->cols}));
@@ -325,9 +352,9 @@ int lode_cuda_run_instr(const struct op *o) {
     case LODE_OP_L2_NORM:
         return run_l2_norm(o);
     case LODE_OP_CONV:
-        return lode_cuda_run_conv(o);
+        return lode_cuda_run_conv(o, NULL, NULL);
     case LODE_OP_DELTA_GATES:
-        return lode_cuda_run_delta_gates(o);
+        return lode_cuda_run_delta_gates(o, NULL);
     case LODE_OP_DELTA:
         return lode_cuda_run_delta(o);
     case LODE_OP_QUANT:
@@ -349,13 +376,12 @@ int lode_cuda_run_instr(const struct op *o) {
         a.scale = p->add.scale;
         return each(o, k->add, &a);
     case LODE_OP_GLU:
-        a.kind = p->glu.act;
-        return each(o, k->glu, &a);
+        return lode_cuda_run_glu(o, NULL);
     case LODE_OP_ACT:
         a.kind = p->act.act;
         return each(o, k->act, &a);
     case LODE_OP_ROW_GATE:
-        return each(o, k->row_gate, &a);
+        return lode_cuda_run_row_gate(o, &o->in->parts[0].out, NULL, 0);
     case LODE_OP_ROUTE:
         return run_route_told(o);
     case LODE_OP_EXPERTS:

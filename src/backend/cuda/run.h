@@ -142,14 +142,19 @@ static inline uint64_t lode_cuda_most_tiles(uint64_t pairs, uint32_t n_experts) 
 int lode_cuda_unite(const struct op *o, const struct lode_cuda_unite_args *a, uint32_t rows, uint32_t ranks);
 /* n rows of a->a as floats to a->y, rounded to `type`. */
 int lode_cuda_run_quant(const struct op *o, enum lode_dtype type, struct lode_cuda_row_args *a, uint32_t n);
-/* An RMS norm; added: NULL, or what it is added to as ADD does, y = a + scale b, of which norm_first says that the norm is a; y may be where
- * the norm's input is or what it is added to, or apart from both. */
-struct lode_cuda_added {
+/* An RMS norm; after: NULL, or the ADD of which it is an operand, y = a + scale b, norm_first says whether a, or the GLU that multiplies it with
+ * an activation of `to`.  y may be where the norm's input is or `to`, or apart from both. */
+struct lode_cuda_after_norm {
     struct lode_cuda_mat to, y;
     float scale;
-    bool norm_first;
+    bool norm_first, gates;
+    uint32_t act;
 };
-int lode_cuda_run_rms_norm(const struct op *o, const struct lode_cuda_added *added);
+int lode_cuda_run_rms_norm(const struct op *o, const struct lode_cuda_after_norm *after);
+/* A GLU; cut: NULL, or the CUT that makes its gate. */
+int lode_cuda_run_glu(const struct op *o, const struct lode_instr *cut);
+/* A ROW_GATE, then ADDs of what it gives, up to LODE_GATE_SUMS, to y. */
+int lode_cuda_run_row_gate(const struct op *o, const struct lode_value *y, const struct lode_cuda_row_sum *sums, uint32_t n_sums);
 /* Rows of w that a block of threads takes, with 1 << i rows of x (kernels/products/mul.cuh). */
 uint32_t lode_cuda_mul_tile(enum lode_dtype type, int i);
 /* The kernel of a product of many rows (kernels/products/gemm.cu, gemm_float.cu); NULL: there is none.  Its launch with weights of w's type. */
@@ -157,6 +162,11 @@ void *lode_cuda_many_kernel(const struct op *o, const struct lode_operand *w);
 int lode_cuda_run_gemm(const struct op *o, const struct lode_operand *w, uint32_t x_tiles, uint32_t w_tiles,
                        const struct lode_cuda_gemm_args *a);
 
+/* Rows of a product that may be a router's: of one matrix, or of one and beside it another with a row, the gate of an expert that all rows
+ * go to.  UINT32_MAX: it is none. */
+static inline uint32_t lode_cuda_router_rows(const struct lode_part *parts, uint32_t n) {
+    return n == 1 || (n == 2 && parts[1].w->rows == 1) ? parts[0].w->rows : UINT32_MAX;
+}
 /* stream.c: rows of a unit of each part if a product of one row, of which a's columns, number of parts and input are
  * set, goes by gemv_stream.cu; 0: it does not.  Launches it. */
 uint32_t lode_cuda_streams(const struct op *o, const struct lode_part *parts, const struct lode_cuda_gemv_args *a);
@@ -201,9 +211,12 @@ int lode_cuda_multiply_experts(const struct op *o, const struct lode_cuda_expert
 int lode_cuda_sum_experts(const struct op *o, struct lode_cuda_mat route, struct lode_cuda_mat y, uint32_t n,
                           uint32_t n_used);
 
-/* recur.c: the same for instructions of recurrent layers. */
-int lode_cuda_run_conv(const struct op *o);
-int lode_cuda_run_delta_gates(const struct op *o);
+/* recur.c: the same for instructions of recurrent layers.  CONV with an L2_NORM of what it gives, of groups of up to
+ * LODE_CUDA_CONV_COLUMNS numbers, and with DELTA_GATES, where these are not NULL.  DELTA_GATES as `a` says; NULL: as the instruction does,
+ * which is what lode_cuda_gates_args tells. */
+int lode_cuda_run_conv(const struct op *o, const struct lode_instr *norm, const struct lode_cuda_gates_args *gates);
+struct lode_cuda_gates_args lode_cuda_gates_args(const struct op *o);
+int lode_cuda_run_delta_gates(const struct op *o, const struct lode_cuda_gates_args *a);
 int lode_cuda_run_delta(const struct op *o);
 
 /* wide.c: products of pairs sorted by expert on Hopper's warpgroups, in at most x_tiles tiles; a: as for gemm.cu, all types

@@ -61,7 +61,7 @@ uint32_t lode_cuda_streams(const struct op *o, const struct lode_part *parts, co
     if (!c->kernels.stream[type] || !c->cu.tensor_map || a->n_parts > LODE_STREAM_PARTS || a->cols % (k ? 256 : 4))
         return 0;
     /* Routers: gemv_near.cu and gemv_float.cu have all their rows in shared memory at once. */
-    if (floats && a->n_parts == 1 && parts[0].w->rows <= LODE_FLOAT_ROWS * (uint32_t)c->multiprocessors)
+    if (floats && lode_cuda_router_rows(parts, a->n_parts) <= LODE_FLOAT_ROWS * (uint32_t)c->multiprocessors)
         return 0;
     for (uint32_t i = 0; i < a->n_parts; i++) {
         const struct lode_operand *w = parts[i].w;

@@ -16,46 +16,101 @@ DEVICE const struct lode_cuda_segment &segment_of(lode_dev step, uint32_t i) {
     return at<const struct lode_cuda_segment>(step_at(step)->segments)[i];
 }
 
-/* ---- convolution: blockIdx = columns, rows of the segment, segment ---- */
+/* ---- gates ---- */
 
-enum { CONV_THREADS = 128, MAX_TAPS = 8 };
+DEVICE float number_of(const struct lode_cuda_numbers &n, uint32_t row, uint32_t h) {
+    const uint32_t i = over(h, n.each);
+    return row_at<const float>(n.x, row)[n.first + i * n.apart + h - i * n.each.by];
+}
+/* A head's of a row.  Waits for the launch before. */
+DEVICE void make_gates(const struct lode_cuda_gates_args &a, uint32_t row, uint32_t h) {
+    const float decay = at<const float>(a.a)[h], dt = at<const float>(a.dt)[h];
+    wait_for_last();
+    const float alpha = number_of(a.alpha, row, h), beta = number_of(a.beta, row, h);
+    const double x = (double)alpha + (double)dt;
+    const double softplus = x > 30 ? x : lode_log(1 + lode_exp(x));
+    float *y = row_at<float>(a.y, row) + 2 * h;
+    y[0] = (float)lode_exp((double)decay * softplus);
+    y[1] = 1.0f / (1.0f + lode_expf(-beta));
+}
+/* blockIdx = row, heads */
+KERNEL(128) delta_gates(const __grid_constant__ struct lode_cuda_gates_args a) {
+    let_next_come();
+    const uint32_t h = blockIdx.y * 128 + threadIdx.x;
+    if (h < a.n_heads.by)
+        make_gates(a, blockIdx.x, h);
+}
 
-KERNEL(CONV_THREADS) conv(const __grid_constant__ struct lode_cuda_recur_args a) {
-    begin();
-    const struct lode_cuda_segment &seg = segment_of(a.step, blockIdx.z);
-    const uint32_t c = blockIdx.x * CONV_THREADS + threadIdx.x;
-    const uint32_t first = blockIdx.y * LODE_CUDA_CONV_ROWS, inputs = a.taps - 1;
-    if (c >= a.width || first >= seg.n_rows)
+/* ---- convolution: blockIdx = columns, and gates; rows of the segment, segment ---- */
+
+enum { CONV_THREADS = LODE_CUDA_CONV_COLUMNS, MAX_TAPS = 8 };
+
+/* What the taps give goes to shared memory, from where whole groups of a row are normed, each by a warp.  Of the segment's first rows what
+ * was before them is the state's, which no launch of the step but this one writes: it is read before the last launch has ended. */
+KERNEL(CONV_THREADS) conv(const __grid_constant__ struct lode_cuda_conv_args a) {
+    __shared__ float rows[LODE_CUDA_CONV_ROWS][CONV_THREADS];
+    let_next_come();
+    const struct lode_cuda_segment seg = segment_of(a.step, blockIdx.z);
+    const uint32_t first = blockIdx.y * LODE_CUDA_CONV_ROWS, inputs = a.taps - 1, t = threadIdx.x;
+    if (first >= seg.n_rows)
         return;
-    const uint32_t end = seg.n_rows - first < LODE_CUDA_CONV_ROWS ? seg.n_rows : first + LODE_CUDA_CONV_ROWS;
+    const uint32_t n = min(seg.n_rows - first, (uint32_t)LODE_CUDA_CONV_ROWS);
+    if (blockIdx.x >= a.blocks) {
+        const uint32_t i = (blockIdx.x - a.blocks) * CONV_THREADS + t, r = over(i, a.gates.n_heads);
+        if (r < n)
+            make_gates(a.gates, seg.first_row + first + r, i - r * a.gates.n_heads.by);
+        return;
+    }
+    const uint32_t from = blockIdx.x * a.columns, c = from + t;
+    const bool mine = t < a.columns && c < a.width;
     float *before = at<float>(seg.state + a.at) + c;
     /* input i of the segment's rows and the `inputs` before them */
     const auto input = [&](uint32_t i) {
         return i < inputs ? before[(size_t)i * a.width]
                           : row_at<const float>(a.x, seg.first_row + i - inputs)[c];
     };
-    /* newest last, so that what there is of them does not depend on how many taps there are */
-    float x[MAX_TAPS], w[MAX_TAPS];
-    const float *taps = (const float *)(a.w + c * a.w_stride);
+    if (first)
+        wait_for_last();
+    if (mine) {
+        /* newest last, so that what there is of them does not depend on how many taps there are */
+        float x[MAX_TAPS], w[MAX_TAPS];
+        const float *taps = (const float *)(a.w + c * a.w_stride);
 #pragma unroll
-    for (uint32_t t = 0; t < MAX_TAPS; t++) {
-        const bool there = t + a.taps >= MAX_TAPS;
-        w[t] = there ? taps[t + a.taps - MAX_TAPS] : 0.0f;
-        x[t] = there && t + 1 < MAX_TAPS ? input(first + t + a.taps - MAX_TAPS) : 0.0f;
+        for (uint32_t k = 0; k < MAX_TAPS; k++) {
+            const bool there = k + a.taps >= MAX_TAPS;
+            w[k] = there ? taps[k + a.taps - MAX_TAPS] : 0.0f;
+            x[k] = there && k + 1 < MAX_TAPS ? input(first + k + a.taps - MAX_TAPS) : 0.0f;
+        }
+        wait_for_last();
+#pragma unroll 4
+        for (uint32_t r = 0; r < n; r++) {
+            float sum = 0;
+            x[MAX_TAPS - 1] = row_at<const float>(a.x, seg.first_row + first + r)[c];
+#pragma unroll
+            for (uint32_t k = 0; k < MAX_TAPS; k++)
+                if (k + a.taps >= MAX_TAPS)
+                    sum = fmaf(w[k], x[k], sum);
+            rows[r][t] = a.silu ? lode_siluf(sum) : sum;
+#pragma unroll
+            for (uint32_t k = 0; k + 1 < MAX_TAPS; k++)
+                x[k] = x[k + 1];
+        }
     }
-    for (uint32_t r = first; r < end; r++) {
-        float sum = 0;
-        x[MAX_TAPS - 1] = input(r + inputs);
-#pragma unroll
-        for (uint32_t t = 0; t < MAX_TAPS; t++)
-            if (t + a.taps >= MAX_TAPS)
-                sum = fmaf(w[t], x[t], sum);
-        row_at<float>(a.y, seg.first_row + r)[c] = a.silu ? lode_siluf(sum) : sum;
-#pragma unroll
-        for (uint32_t t = 0; t + 1 < MAX_TAPS; t++)
-            x[t] = x[t + 1];
+    __syncthreads();
+    for (uint32_t i = t / 32; i < n * a.groups.by; i += CONV_THREADS / 32) {
+        const uint32_t r = over(i, a.groups), in_block = (i - r * a.groups.by) * a.group, column = from + in_block, lane = t % 32;
+        const float *x = rows[r] + in_block;
+        float *y = row_at<float>(a.y, seg.first_row + first + r) + column, factor = 1;
+        if (column < a.n) { /* the same by both halves of the warp */
+            float dot = 0;
+            for (uint32_t k = lane % 16; k < a.group; k += 16)
+                dot = fmaf(x[k], x[k], dot);
+            factor = (column < a.n_scaled ? a.scale : 1.0f) / sqrtf(join_lanes(dot) + a.eps);
+        }
+        for (uint32_t k = lane; k < a.group && column + k < a.width; k += 32)
+            y[k] = x[k] * factor;
     }
-    if (blockIdx.y)
+    if (first || !mine)
         return;
     /* the first rows' thread, which alone has read what was before, writes what is kept */
     if (seg.mark != UINT32_MAX)
@@ -66,20 +121,6 @@ KERNEL(CONV_THREADS) conv(const __grid_constant__ struct lode_cuda_recur_args a)
 }
 
 /* ---- delta rule ---- */
-
-KERNEL(128) delta_gates(const __grid_constant__ struct lode_cuda_recur_args a) {
-    begin();
-    const uint32_t h = blockIdx.y * 128 + threadIdx.x;
-    if (h >= a.n_heads)
-        return;
-    const float *in = row_at<const float>(a.x, blockIdx.x);
-    float *out = row_at<float>(a.y, blockIdx.x);
-    const double x = (double)in[2 * h] + (double)at<const float>(a.bias)[h];
-    const double softplus = x > 30 ? x : lode_log(1 + lode_exp(x));
-    const float beta = 1.0f / (1.0f + lode_expf(-in[2 * h + 1]));
-    out[2 * h] = (float)lode_exp((double)at<const float>(a.w)[h] * softplus);
-    out[2 * h + 1] = beta;
-}
 
 /* blockIdx = columns of all heads, segment; a block is a warp, a thread has a column.  So a state is spread over as many
  * multiprocessors as can be, and no warp waits for another.  Where a head ends with sixteen columns, the threads that have none compute

@@ -89,7 +89,7 @@ KERNEL(ROW_THREADS) gather(const __grid_constant__ struct lode_cuda_gather_args 
 /* ---- norms: one block of threads a group of a row (blockIdx.y) ---- */
 
 /* Of fours of numbers, up to LODE_NORM_COLS, all at addresses of fours.  What one row takes is what has to be done one after the other: so
- * its weights are asked for before x is there, then all of x and of what is added to it at once, and they stay in registers until the sum
+ * its weights are asked for before x is there, then all of x and of what it meets after at once, and they stay in registers until the sum
  * is known.  A block has then read all that it may write over: y may be where x or b is. */
 KERNEL(LODE_NORM_THREADS) rms_norm(const __grid_constant__ struct lode_cuda_row_args a) {
     enum { FOURS = LODE_NORM_FOURS };
@@ -122,7 +122,7 @@ KERNEL(LODE_NORM_THREADS) rms_norm(const __grid_constant__ struct lode_cuda_row_
         if (t + u * step < n) {
             float4 v = divided(x[u], root);
             times(v, w[u]);
-            y[u * step] = a.b.data ? with_residuals(a, v, r[u]) : v;
+            y[u * step] = !a.b.data ? v : a.gates ? glu_of_four(a.kind, r[u], v) : with_residuals(a, v, r[u]);
         }
 }
 
@@ -141,7 +141,7 @@ KERNEL(1024) rms_norm_any(const __grid_constant__ struct lode_cuda_row_args a) {
     const float root = sqrtf(dot / (float)a.group + a.eps);
     for (uint32_t i = threadIdx.x; i < a.group; i += blockDim.x) {
         const float v = w ? row_mem[i] / root * w[i] : row_mem[i] / root;
-        y[i] = a.b.data ? with_residual(a, v, b[i]) : v;
+        y[i] = !a.b.data ? v : a.gates ? short_glu_of(a.kind, b[i], v) : with_residual(a, v, b[i]);
     }
 }
 
@@ -232,7 +232,7 @@ KERNEL(ROW_THREADS) glu(const __grid_constant__ struct lode_cuda_row_args a) {
     const float *x = row_at<const float>(a.a, blockIdx.x), *z = row_at<const float>(a.b, blockIdx.x);
     float *y = row_at<float>(a.y, blockIdx.x);
     EACH(i, a.width)
-        y[i] = glu_of(a.kind, x[i], z[i]);
+        y[i] = glu_of(a.kind, x[a.n ? i / a.group * a.n + a.first + i % a.group : i], z[i]);
 }
 
 KERNEL(ROW_THREADS) act(const __grid_constant__ struct lode_cuda_row_args a) {
@@ -244,13 +244,32 @@ KERNEL(ROW_THREADS) act(const __grid_constant__ struct lode_cuda_row_args a) {
                : a.kind == LODE_ACT_GELU_ERF ? lode_gelu_erff(x[i]) : lode_relu2f(x[i]);
 }
 
-KERNEL(ROW_THREADS) row_gate(const __grid_constant__ struct lode_cuda_row_args a) {
+/* A thread has all of its numbers on their way before it makes the gate. */
+KERNEL(ROW_THREADS) row_gate(const __grid_constant__ struct lode_cuda_row_gate_args a) {
+    enum { NUMBERS = LODE_GATE_NUMBERS, SUMS = LODE_GATE_SUMS };
     begin();
-    const float *x = row_at<const float>(a.a, blockIdx.x);
-    const float factor = 1.0f / (1.0f + lode_expf(-*row_at<const float>(a.b, blockIdx.x)));
+    const uint32_t first = blockIdx.y * ROW_THREADS + threadIdx.x, step = gridDim.y * ROW_THREADS;
+    const float gate = *row_at<const float>(a.gate, blockIdx.x), *x = row_at<const float>(a.x, blockIdx.x);
+    float v[NUMBERS], to[SUMS][NUMBERS];
+#pragma unroll
+    for (uint32_t u = 0; u < NUMBERS; u++) {
+        const uint32_t i = first + u * step;
+        v[u] = i < a.width ? x[i] : 0;
+#pragma unroll
+        for (uint32_t k = 0; k < SUMS; k++)
+            to[k][u] = k < a.n_sums && i < a.width ? row_at<const float>(a.sums[k].to, blockIdx.x)[i] : 0;
+    }
+    const float factor = 1.0f / (1.0f + lode_expf(-gate));
     float *y = row_at<float>(a.y, blockIdx.x);
-    EACH(i, a.width)
-        y[i] = x[i] * factor;
+#pragma unroll
+    for (uint32_t u = 0; u < NUMBERS; u++) {
+        float sum = v[u] * factor;
+#pragma unroll
+        for (uint32_t k = 0; k < SUMS; k++)
+            sum = k < a.n_sums ? with_residual(a.sums[k], sum, to[k][u]) : sum;
+        if (first + u * step < a.width)
+            y[first + u * step] = sum;
+    }
 }
 
 KERNEL(ROW_THREADS) scale(const __grid_constant__ struct lode_cuda_row_args a) {

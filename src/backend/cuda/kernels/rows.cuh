@@ -286,7 +286,8 @@ DEVICE struct rounded round_a32(float4 x) {
 
 /* ---- residuals ---- */
 
-/* A product's result v, or a norm's, with what is added to it; a says how: lode_cuda_gemv_args, lode_cuda_fast_end, lode_cuda_row_args. */
+/* A product's result v, or a norm's, with what is added to it; a says how: lode_cuda_gemv_args, lode_cuda_fast_end, lode_cuda_row_args,
+ * lode_cuda_row_sum. */
 template <class A> DEVICE float with_residual(const A &a, float v, float r) {
     return a.scale == 1.0f ? r + v : a.product_first ? fmaf(a.scale, r, v) : fmaf(a.scale, v, r);
 }
@@ -314,6 +315,11 @@ DEVICE float glu_of(uint32_t kind, float gate, float up) {
 static __device__ __noinline__ float other_glu(uint32_t kind, float gate, float up) { return glu_of(kind, gate, up); }
 DEVICE float short_glu_of(uint32_t kind, float gate, float up) {
     return kind == LODE_GLU_SILU ? lode_siluf(gate) * up : other_glu(kind, gate, up);
+}
+/* Of four numbers side by side, in one place. */
+static __device__ __noinline__ float4 glu_of_four(uint32_t kind, float4 gate, float4 up) {
+    return make_float4(short_glu_of(kind, gate.x, up.x), short_glu_of(kind, gate.y, up.y), short_glu_of(kind, gate.z, up.z),
+                       short_glu_of(kind, gate.w, up.w));
 }
 
 #endif

@@ -16,7 +16,8 @@ typedef unsigned long long lode_dev; /* an address of device memory */
 enum {
     LODE_CUDA_PARTS = 8,  /* products of one launch */
     LODE_CUDA_PLANES = 6, /* of a row of blocks, at most */
-    LODE_CUDA_CONV_ROWS = 16, /* of a block of threads */
+    LODE_CUDA_CONV_ROWS = 16, /* of a block of threads, at most */
+    LODE_CUDA_CONV_COLUMNS = 128,
 };
 
 /* One row of a step. */
@@ -187,14 +188,27 @@ struct lode_cuda_embed_args {
     float scale;
 };
 
-/* Ops on rows: y = f(a, b).  rms_norm: b, if it is there, is added to the norm, scale and product_first tell how. */
+/* Ops on rows: y = f(a, b).  rms_norm: b, if it is there, is added to the norm, scale and product_first tell how; or, where it `gates`, is
+ * what the norm is multiplied with after the activation `kind`.  glu: where n is not 0, a's numbers are `group` from number `first` on of each
+ * n of a row. */
 struct lode_cuda_row_args {
     lode_dev step;
     struct lode_cuda_mat y, a, b;
     lode_dev w, bias;
     uint32_t width, width_a, width_b; /* numbers; of y, a, b */
-    uint32_t group, n, first, kind, product_first;
+    uint32_t group, n, first, kind, product_first, gates;
     float scale, eps;
+};
+/* ROW_GATE, and ADDs of what it gives to other rows. */
+enum { LODE_GATE_SUMS = 2, LODE_GATE_NUMBERS = 4 /* of a thread, at most */ };
+struct lode_cuda_row_gate_args {
+    struct lode_cuda_mat x, gate, y;
+    struct lode_cuda_row_sum {
+        struct lode_cuda_mat to;
+        float scale;
+        uint32_t product_first;
+    } sums[LODE_GATE_SUMS];
+    uint32_t width, n_sums;
 };
 /* rms_norm: numbers of a thread, in fours; threads of a block at most, and at least where there is a four for each. */
 enum { LODE_NORM_FOURS = 2, LODE_NORM_THREADS = 1024, LODE_NORM_LEAST = 128, LODE_NORM_COLS = 4 * LODE_NORM_FOURS * LODE_NORM_THREADS };
@@ -388,6 +402,7 @@ struct lode_cuda_prepare_args {
     lode_dev step, norm_q, norm_k;
     struct lode_cuda_mat q, k, v, q_out, k_out, table;
     uint32_t layer, n_heads, n_kv_heads, head_dim, head_dim_v;
+    uint32_t q_apart;              /* numbers from a head of q to the next */
     uint32_t norms_q, norms_k;     /* whether there is a norm */
     uint32_t pairs_q, pairs_k;     /* that are turned; 0: no rotation */
     uint32_t kind_q, kind_k;       /* pairs are neighbours */
@@ -401,13 +416,40 @@ struct lode_cuda_decode_args {
     uint32_t prepares, pad;
 };
 
-/* CONV, DELTA_GATES, DELTA. */
-struct lode_cuda_recur_args {
-    lode_dev step, w, bias;
-    struct lode_cuda_mat x, gates, y;
+/* Numbers of rows of x: number h of a row is number first + h / each * apart + h % each. */
+struct lode_cuda_numbers {
+    struct lode_cuda_mat x;
+    uint32_t first, apart;
+    struct lode_cuda_divisor each;
+};
+
+/* DELTA_GATES: of each head a decay and a rate, made of two numbers and two weights. */
+struct lode_cuda_gates_args {
+    lode_dev a, dt; /* weights */
+    struct lode_cuda_numbers alpha, beta;
+    struct lode_cuda_mat y;
+    struct lode_cuda_divisor n_heads;
+};
+
+/* CONV, and what may come with it: an L2_NORM of what it gives, and DELTA_GATES. */
+struct lode_cuda_conv_args {
+    lode_dev step, w;
+    struct lode_cuda_mat x, y;
     unsigned long long at, w_stride; /* at: bytes from a block's start to the layer's part */
     uint32_t width, taps, silu;
-    uint32_t n_k_heads, n_heads, dim_k, dim_v, tiled;
+    uint32_t columns, blocks; /* of a block of threads; of these, behind which are those that make gates */
+    uint32_t group, n, n_scaled; /* the norm's, whose groups are parts of a block's columns; n 0: there is none */
+    struct lode_cuda_divisor groups; /* of a block's columns */
+    float scale, eps;
+    struct lode_cuda_gates_args gates;
+};
+
+/* DELTA. */
+struct lode_cuda_recur_args {
+    lode_dev step;
+    struct lode_cuda_mat x, gates, y;
+    unsigned long long at;
+    uint32_t n_k_heads, n_heads, dim_k, dim_v, tiled, pad;
 };
 
 /* The largest numbers of rows (best.cu). */

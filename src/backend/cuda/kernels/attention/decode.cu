@@ -151,7 +151,7 @@ DEVICE void prepare_heads(const struct lode_cuda_prepare_args &a, const float *x
     for (uint32_t i = warp; i <= G; i += WARPS) {
         const bool key = i == G;
         const uint32_t pairs = key ? a.pairs_k : a.pairs_q;
-        const float *from = key ? row_at<const float>(a.k, row) + head * dim : x + i * dim;
+        const float *from = key ? row_at<const float>(a.k, row) + head * dim : x + i * a.q_apart;
         float *to = q + i * dim;
         if (key ? p.own == PAGE : i >= n_q) {
             for (uint32_t c = threadIdx.x % 32; c < dim; c += 32)
@@ -213,7 +213,7 @@ template <int G> DEVICE void decode(const struct lode_cuda_page_args &args) {
     wait_for_last();
     if (here) {
         const float *x =
-            row_at<const float>(d.prepares ? d.heads.q : a.q, row) + first_head * a.head_dim;
+            row_at<const float>(d.prepares ? d.heads.q : a.q, row) + first_head * (d.prepares ? d.heads.q_apart : a.head_dim);
         if (d.prepares) {
             prepare_heads<G>(d.heads, x, q, n_q, row, head_k, p, w, keys, values);
         } else {

@@ -21,7 +21,7 @@ DEVICE struct own_head own_head_of(const struct lode_cuda_prepare_args &a, uint3
     if (which == 2)
         return {own_value(a, head_k, row), NULL, 0, 0, 0, 0};
     const bool key = which == 1;
-    return {key ? row_at<const float>(a.k, row) + head_k * a.head_dim : row_at<const float>(a.q, row) + head * a.head_dim,
+    return {key ? row_at<const float>(a.k, row) + head_k * a.head_dim : row_at<const float>(a.q, row) + head * a.q_apart,
             at<const float>(key ? a.norm_k : a.norm_q), key ? a.norms_k : a.norms_q, key ? a.pairs_k : a.pairs_q,
             key ? a.kind_k : a.kind_q, key ? a.eps_k : a.eps_q};
 }
