@@ -190,23 +190,35 @@ static int run_linear(const struct op *o) {
 /* Each head's rows of the one matrix by its own columns of x: LINEAR's kernels, those of many rows where a head's rows are whole tiles, as
  * models' are.  Exact in all numerics: with float weights on the tensor cores for many rows alone, a row's bits would depend on how many there
  * are. */
-static int run_heads(const struct op *o) {
-    const struct lode_value *x = &o->in->in[0];
-    const struct lode_part *p = &o->in->parts[0];
-    const uint32_t n_x = lode_value_rows(x, o->step), cols = p->w->cols, head_rows = p->w->rows / o->in->p.heads.n_heads;
-    size_t x_head = 0;
-    lode_dtype_row_size(x->type, cols, &x_head);
+int lode_cuda_run_heads(const struct op *o, const struct lode_cuda_heads *h) {
+    struct lode_part p = o->in->parts[0];
+    const uint32_t n_x = o->n, cols = p.w->cols, head_rows = p.w->rows / o->in->p.heads.n_heads;
+    p.out.data = (char *)(uintptr_t)h->y.data;
+    p.out.stride = h->y.stride;
     if (n_x >= LODE_CUDA_MANY) {
-        struct lode_cuda_gemm_args a = {.x = lode_cuda_mat(x), .n_x = n_x, .cols = cols, .x_div = 1, .x_head = (uint32_t)x_head};
-        const int wide = lode_cuda_run_wide_heads(o, p, head_rows, a);
+        struct lode_cuda_gemm_args a = {.x = h->x, .n_x = n_x, .cols = cols, .x_div = 1, .x_head = h->x_head, .y_head = h->y_head};
+        const int wide = lode_cuda_run_wide_heads(o, &p, head_rows, a);
         if (wide != 0)
             return wide < 0 ? wide : 0;
         a.head_tiles = lode_cuda_divisor(head_rows / LODE_GEMM_TILE_W);
-        if (head_rows % LODE_GEMM_TILE_W == 0 && lode_cuda_many_kernel(o, p->w) && !many_are_few(o, p->w, n_x))
-            return run_many(o, p, 1, a);
+        if (head_rows % LODE_GEMM_TILE_W == 0 && lode_cuda_many_kernel(o, p.w) && !many_are_few(o, p.w, n_x))
+            return run_many(o, &p, 1, a);
     }
-    return run_mul(o, p, 1, (struct lode_cuda_mul_args){.x = lode_cuda_mat(x), .n_x = n_x, .cols = cols,
-                                                        .head_rows = head_rows, .x_head = (uint32_t)x_head});
+    return run_mul(o, &p, 1, (struct lode_cuda_mul_args){.x = h->x, .n_x = n_x, .cols = cols, .rounds = h->rounds,
+                                                         .head_rows = head_rows, .x_head = h->x_head, .y_head = h->y_head});
+}
+
+uint32_t lode_cuda_head_size(enum lode_dtype type, uint32_t cols) {
+    size_t size = 0;
+    lode_dtype_row_size(type, cols, &size);
+    return (uint32_t)size;
+}
+
+static int run_heads(const struct op *o) {
+    const struct lode_value *x = &o->in->in[0];
+    const struct lode_part *p = &o->in->parts[0];
+    return lode_cuda_run_heads(o, &(struct lode_cuda_heads){.x = lode_cuda_mat(x), .y = lode_cuda_mat(&p->out),
+                                                            .x_head = lode_cuda_head_size(x->type, p->w->cols)});
 }
 
 static int run_gather(const struct op *o) {

@@ -195,15 +195,9 @@ KERNEL(ROW_THREADS) quant_a32(const __grid_constant__ struct lode_cuda_row_args 
     const uint32_t b = blockIdx.y * (ROW_THREADS / 8) + threadIdx.x / 8, k = threadIdx.x % 8;
     const bool here = b < a.width / 32;
     const float *x = row_at<const float>(a.a, blockIdx.x) + (here ? b * 32 + 4 * k : 0);
-    uint8_t *y = row_at<uint8_t>(a.y, blockIdx.x) + b * 40;
     const struct rounded r = round_a32(make_float4(x[0], x[1], x[2], x[3]));
-    if (!here)
-        return;
-    *(uint32_t *)(y + 8 + 4 * k) = r.q;
-    if (k == 0) {
-        *(float *)y = r.d;
-        *(int *)(y + 4) = r.sum;
-    }
+    if (here)
+        put_a32(row_at<uint8_t>(a.y, blockIdx.x) + b * 40, r);
 }
 
 KERNEL(ROW_THREADS) quant_a256(const __grid_constant__ struct lode_cuda_row_args a) {

@@ -92,10 +92,13 @@ struct lode_cuda_part {
 struct lode_cuda_mul_args {
     struct lode_cuda_part parts[LODE_CUDA_PARTS];
     struct lode_cuda_mat x;
-    uint32_t n_parts, n_x, cols, pad;
-    /* HEADS: the part's rows in n_heads pieces, each with its own columns of x (x_head bytes). */
-    uint32_t head_rows, x_head;
+    uint32_t n_parts, n_x, cols;
+    uint32_t rounds; /* one row of HEADS by quantised weights: x are floats, a head's of which (LODE_ROUNDED_HEAD at most) each block rounds */
+    /* HEADS: the part's rows in n_heads pieces, each with its own columns of x (x_head bytes from one's to the next one's); y_head: bytes
+     * between a head's results and the next one's. */
+    uint32_t head_rows, x_head, y_head, pad;
 };
+enum { LODE_ROUNDED_HEAD = 512 }; /* numbers */
 
 /* Products of many rows; of experts where there are tiles (gemm.cu). */
 enum {
@@ -120,10 +123,10 @@ struct lode_cuda_gemm_args {
      * the launch before, one of wide.cu too, multiplies the same x: it need not have ended.  halved: x is spread in tiles
      * of twice the kernel's, two units each. */
     uint32_t w_tiles, first_unit, n_units, beside, halved;
-    /* HEADS: a head's tiles of w, which are whole, and bytes from a head's x to the next one's (wide.cu: from its spread tiles); x_head 0:
-     * there are no heads. */
+    /* HEADS: a head's tiles of w, which are whole, bytes from a head's x to the next one's (wide.cu: from its spread tiles), and between
+     * a head's results and the next one's; both 0: there are no heads. */
     struct lode_cuda_divisor head_tiles;
-    uint32_t x_head;
+    uint32_t x_head, y_head;
 };
 /* The same on Hopper's warpgroups (wide.cu), where x is what spread leaves. */
 enum {
