@@ -493,6 +493,79 @@ static struct lode_node *build_attention_whole(struct oc *t) {
     return lode_g_attention(t->g, q, lode_g_kv_put(t->g, k, v, 0), NULL, &p);
 }
 
+/* Latent attention with all that is between its products (model/mla.c): one launch on a device, beside those products, where nobody else reads
+ * what comes and goes in it. */
+static struct lode_node *build_latent(struct oc *t) {
+    enum use {
+        ALONE,       /* queries and rows are inputs, */
+        OF_PRODUCTS, /* or products of one value, as models have it */
+        JOINED_LATER, /* the queries are read once more, */
+        C_LATER,     /* or what else is made on the way: it may not be left out */
+        ROW_LATER,
+        TURNED_LATER,
+        HEADS_LATER,
+        TWO_TABLES,  /* rows are turned by another one than queries */
+    };
+    static const struct {
+        uint32_t heads, rank, rope, plain, v;
+        enum lode_dtype k_b, v_b, kept;
+        enum use use;
+        bool neighbours, many_rows, plain_norm;
+    } kinds[] = {
+        {20, 512, 64, 192, 256, LODE_Q8_0, LODE_Q4_K, LODE_F16, OF_PRODUCTS, true, false, false},
+        {4, 512, 64, 128, 128, LODE_Q8_0, LODE_Q8_0, LODE_BF16, OF_PRODUCTS, false, true, false},
+        {3, 512, 64, 192, 256, LODE_Q5_0, LODE_Q6_K, LODE_Q8_0, JOINED_LATER, true, true, false},
+        {2, 512, 64, 192, 128, LODE_Q4_1, LODE_Q5_K, LODE_F32, JOINED_LATER, true, false, false},
+        {4, 32, 16, 32, 32, LODE_Q8_0, LODE_Q8_0, LODE_F16, JOINED_LATER, true, true, true},
+        {5, 48, 16, 64, 40, LODE_BF16, LODE_BF16, LODE_F16, JOINED_LATER, true, true, false},
+        {4, 128, 64, 64, 64, LODE_BF16, LODE_F16, LODE_F16, JOINED_LATER, true, true, false},
+        {3, 512, 64, 128, 128, LODE_F16, LODE_BF16, LODE_F16, OF_PRODUCTS, true, true, false},
+        {4, 256, 32, 48, 24, LODE_F32, LODE_F32, LODE_BF16, JOINED_LATER, false, true, false},
+        {3, 200, 24, 288, 64, LODE_IQ4_NL, LODE_BF16, LODE_F16, JOINED_LATER, true, true, true},
+        {6, 96, 32, 320, 128, LODE_MXFP4, LODE_Q4_0, LODE_Q8_0, OF_PRODUCTS, true, false, false},
+        {2, 128, 256, 128, 64, LODE_NVFP4, LODE_Q8_0, LODE_F16, JOINED_LATER, true, false, false},
+        {3, 512, 64, 192, 128, LODE_Q8_0, LODE_Q3_K, LODE_F16, C_LATER, true, false, false},
+        {3, 512, 64, 192, 128, LODE_Q8_0, LODE_Q2_K, LODE_F16, ROW_LATER, true, false, false},
+        {3, 64, 64, 96, 128, LODE_Q8_0, LODE_Q8_0, LODE_BF16, TURNED_LATER, true, false, false},
+        {3, 512, 64, 192, 128, LODE_Q8_0, LODE_IQ4_XS, LODE_F16, HEADS_LATER, true, false, false},
+        {3, 64, 32, 64, 32, LODE_Q8_0, LODE_IQ4_NL, LODE_Q8_0, TWO_TABLES, false, false, false},
+        {3, 256, 64, 256, 64, LODE_Q4_K, LODE_U4, LODE_F16, OF_PRODUCTS, true, true, false}, /* queries rounded by 256 */
+        {2, 640, 64, 96, 32, LODE_Q8_0, LODE_Q8_0, LODE_F16, JOINED_LATER, true, false, false}, /* more than a warp has, or a block rounds */
+    };
+    const uint32_t heads = kinds[t->variant].heads, rank = kinds[t->variant].rank, rope = kinds[t->variant].rope,
+                   plain = kinds[t->variant].plain, all = heads * (plain + rope);
+    const enum use use = kinds[t->variant].use;
+    const bool neighbours = kinds[t->variant].neighbours;
+    t->many_rows = kinds[t->variant].many_rows;
+    t->n_pairs = rope / 2;
+    t->kv = (struct lode_kv_layer){.n_heads = 1, .head_dim = rank + rope, .head_dim_v = rank, .type_k = kinds[t->variant].kept,
+                                   .type_v = kinds[t->variant].kept, .v_in_k = true};
+    struct lode_node *table = lode_g_rope_table(t->g, 0, t->n_pairs);
+    struct lode_node *other = use == TWO_TABLES ? lode_g_scale(t->g, lode_g_rope_table(t->g, 0, t->n_pairs), 0.5f) : table;
+    struct lode_node *h = use == OF_PRODUCTS ? oc_input(t, 256) : NULL;
+    struct lode_node *q = h ? lode_g_linear(t->g, h, oc_matrix(t, LODE_BF16, all, 256, 1), NULL) : oc_input(t, all);
+    struct lode_node *row = h ? lode_g_linear(t->g, h, oc_matrix(t, LODE_BF16, rank + rope, 256, 1), NULL) : oc_input(t, rank + rope);
+    struct lode_node *qc = lode_g_cut(t->g, q, heads, 0, plain);
+    struct lode_node *qr = lode_g_rope(t->g, lode_g_cut(t->g, q, heads, plain, rope), table, heads, neighbours);
+    struct lode_node *c = lode_g_rms_norm(t->g, lode_g_slice(t->g, row, 0, rank), kinds[t->variant].plain_norm ? NULL : oc_vector(t, rank),
+                                          1e-6f, 0);
+    struct lode_node *r = lode_g_rope(t->g, lode_g_slice(t->g, row, rank, rope), other, 1, neighbours);
+    row = lode_g_join(t->g, c, r, 1);
+    struct lode_node *put = lode_g_kv_put(t->g, row, row, 0);
+    qc = lode_g_heads(t->g, qc, oc_matrix(t, kinds[t->variant].k_b, heads * rank, plain, 1), heads);
+    q = lode_g_join(t->g, qc, qr, heads);
+    const union lode_op_params p = {.attention = {.n_heads = heads, .n_kv_heads = 1, .head_dim = rank + rope, .head_dim_v = rank,
+                                                  .scale = lode_dtypes[kinds[t->variant].k_b].block > 1 ? 2e-9f : 0.07f}}; /* blocks have any scales */
+    struct lode_node *o = lode_g_attention(t->g, q, put, NULL, &p);
+    o = lode_g_heads(t->g, o, oc_matrix(t, kinds[t->variant].v_b, heads * kinds[t->variant].v, rank, 1), heads);
+    struct lode_node *later = use == JOINED_LATER   ? q
+                              : use == C_LATER      ? c
+                              : use == ROW_LATER    ? row
+                              : use == TURNED_LATER ? qr
+                              : use == HEADS_LATER  ? qc : NULL;
+    return later ? lode_g_join(t->g, o, later, 1) : o;
+}
+
 /* ---- layers with a state ---- */
 
 static struct lode_node *build_conv(struct oc *t) {
@@ -567,6 +640,7 @@ const struct oc_case oc_cases[] = {
     {"attention_whole", 22, false, build_attention_whole, OC_ATTENTION},
     {"attention_deep", 10, false, build_attention_deep, OC_ATTENTION},
     {"attention_chains", 11, false, build_attention_chains, OC_ATTENTION_DEEP},
+    {"latent", 19, false, build_latent, OC_SAME},
     {"attended", 9, false, build_attended, OC_SAME},
     {"conv", 2, false, build_conv, OC_NO_BOUND},
     {"delta_gates", 1, false, build_delta_gates, OC_NO_BOUND},

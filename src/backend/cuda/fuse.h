@@ -84,5 +84,8 @@ int lode_cuda_run_chosen_experts(const struct op *o, uint32_t n, const struct ch
 int lode_cuda_run_choice(const struct op *o, uint32_t n);
 /* fuse_kv.c: instructions */
 int lode_cuda_run_prepare(const struct op *o, uint32_t n);
+/* fuse_latent.c: instructions; the second: a QUANT of one row and the HEADS that reads it */
+int lode_cuda_run_latent(const struct op *o, uint32_t n);
+int lode_cuda_run_rounded_heads(const struct op *o, uint32_t n);
 
 #endif

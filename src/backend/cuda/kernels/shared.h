@@ -397,6 +397,21 @@ struct lode_cuda_prepare_args {
     float eps_q, eps_k;
 };
 
+/* Latent attention between its products (latent.cu). */
+enum { LODE_LATENT_NUMBERS = 576, LODE_LATENT_WARPS = 4 }; /* of a row that is kept, at most; of a block of threads */
+struct lode_cuda_latent_args {
+    lode_dev step, norm;           /* norm: c's weights; 0: it has none */
+    struct lode_cuda_mat c, r;     /* a token's row, not normed and not turned: rank numbers, 2 pairs numbers */
+    struct lode_cuda_mat table;
+    struct lode_cuda_mat q, turned, rounded; /* turned: where the first head's turned numbers go; rounded.data 0: nothing is rounded */
+    uint32_t layer, rank, pairs;
+    uint32_t kind, kind_q;         /* pairs are neighbours */
+    uint32_t n_heads;              /* of queries; 0: they are left alone */
+    uint32_t head, turned_head;    /* numbers from a head to the next, of q and of what is turned */
+    uint32_t plain_at, plain, rope_at; /* of a head: what is rounded, and 2 pairs numbers that are turned */
+    float eps;
+};
+
 /* Attention of one row a sequence; where there are heads to prepare, with what `prepare` does. */
 struct lode_cuda_decode_args {
     struct lode_cuda_att_args att;
