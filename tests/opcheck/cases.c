@@ -276,10 +276,24 @@ static struct lode_node *build_pick(struct oc *t) { return lode_g_pick(t->g, oc_
 static struct lode_node *build_slice(struct oc *t) {
     return lode_g_scale(t->g, lode_g_slice(t->g, oc_input(t, 1024), 192, 320), 2);
 }
-static struct lode_node *build_cut(struct oc *t) { return lode_g_cut(t->g, oc_input(t, 8 * 96), 8, 32, 64); }
+/* By fours or not, at addresses of fours or not; of one head, of many, of heads of a number; and of more numbers than kernels divide quickly. */
+static struct lode_node *build_cut(struct oc *t) {
+    static const struct { uint32_t heads, whole, first, width, behind; } kinds[] = {
+        {8, 96, 32, 64, 0}, {20, 256, 192, 64, 0}, {20, 256, 0, 192, 0}, {6, 50, 2, 33, 0}, {5, 64, 30, 32, 0},
+        {7, 3, 1, 1, 0},    {1, 640, 128, 512, 0}, {3, 64, 0, 64, 1},    {2, 48000, 4, 47990, 0}};
+    const uint32_t heads = kinds[t->variant].heads, all = heads * kinds[t->variant].whole, behind = kinds[t->variant].behind;
+    struct lode_node *x = oc_input(t, all + behind);
+    t->many_rows = all < 8192;
+    return lode_g_cut(t->g, behind ? lode_g_slice(t->g, x, behind, all) : x, heads, kinds[t->variant].first, kinds[t->variant].width);
+}
 static struct lode_node *build_join(struct oc *t) {
-    struct lode_node *a = oc_input(t, 8 * 64);
-    return lode_g_join(t->g, a, oc_input(t, 8 * 32), 8);
+    static const struct { uint32_t heads, a, b, behind; } kinds[] = {
+        {8, 64, 32, 0}, {20, 512, 64, 0}, {1, 512, 64, 0}, {6, 33, 17, 0}, {5, 32, 30, 0}, {7, 1, 1, 0}, {1, 3, 1, 0}, {3, 64, 32, 1},
+        {2, 40002, 7001, 0}, {1, 70000, 1, 0}};
+    const uint32_t heads = kinds[t->variant].heads, behind = kinds[t->variant].behind;
+    struct lode_node *a = oc_input(t, heads * kinds[t->variant].a + behind);
+    t->many_rows = a->width < 16384;
+    return lode_g_join(t->g, behind ? lode_g_slice(t->g, a, behind, a->width - behind) : a, oc_input(t, heads * kinds[t->variant].b), heads);
 }
 
 static struct lode_node *build_route(struct oc *t) {
@@ -626,8 +640,8 @@ const struct oc_case oc_cases[] = {
     {"temperature", 1, false, build_temperature, OC_NO_BOUND},
     {"pick", 1, false, build_pick, OC_NO_BOUND},
     {"slice", 1, false, build_slice, OC_NO_BOUND},
-    {"cut", 1, false, build_cut, OC_NO_BOUND},
-    {"join", 1, false, build_join, OC_NO_BOUND},
+    {"cut", 9, false, build_cut, OC_NO_BOUND},
+    {"join", 10, false, build_join, OC_NO_BOUND},
     {"wide_row", 4, false, build_wide_row, OC_NO_BOUND},
     {"route", 14, false, build_route, OC_NO_BOUND},
     {"rope", 8, false, build_rope, OC_NO_BOUND},

@@ -22,6 +22,24 @@ static int each(const struct op *o, void *kernel, const struct lode_cuda_row_arg
     return lode_cuda_run_kernel(o, kernel, o->n, (a->width + 1023) / 1024, 1, 256, 0, a);
 }
 
+/* CUT and JOIN: numbers to other places, by fours where all of them begin at addresses of fours.  Of many rows a thread has four of these; of
+ * few the blocks are more. */
+static int run_copies(const struct op *o, void *kernel, struct lode_cuda_row_args *a, uint32_t n_heads) {
+    enum { EACH = 4, AT_ONCE = 8 }; /* AT_ONCE: blocks of a multiprocessor */
+    const lode_dev all = a->y.data | a->y.stride | a->a.data | a->a.stride | a->b.data | a->b.stride;
+    const uint32_t per = all % 16 || (a->width / n_heads | a->width_a / n_heads | a->first) % 4 ? 1 : 4;
+    a->kind = per == 4;
+    a->group = a->width_a / n_heads / per;
+    a->width /= per;
+    a->first /= per;
+    a->head = lode_cuda_divisor(a->width / n_heads);
+    if ((uint64_t)a->width * a->head.by > UINT32_MAX)
+        a->head.part = 0;
+    const uint32_t most = lode_cuda_up(a->width, 256);
+    const bool many = (uint64_t)o->n * most > AT_ONCE * (uint64_t)o->r->c->multiprocessors;
+    return lode_cuda_run_kernel(o, kernel, o->n, many ? lode_cuda_up(most, EACH) : most, 1, 256, 0, a);
+}
+
 static int run_embed(const struct op *o) {
     const struct lode_part *p = &o->in->parts[0];
     const struct lode_cuda_embed_args a = {.step = o->r->step,
@@ -389,12 +407,10 @@ int lode_cuda_run_instr(const struct op *o) {
     case LODE_OP_GATHER:
         return run_gather(o);
     case LODE_OP_CUT:
-        a.n = p->cut.n_heads;
         a.first = p->cut.first;
-        return each(o, k->cut, &a);
+        return run_copies(o, k->cut, &a, p->cut.n_heads);
     case LODE_OP_JOIN:
-        a.n = p->join.n_heads;
-        return each(o, k->join, &a);
+        return run_copies(o, k->join, &a, p->join.n_heads);
     case LODE_OP_TRACE:
         return run_trace(o);
     default:

@@ -198,6 +198,7 @@ struct lode_cuda_row_args {
     uint32_t width, width_a, width_b; /* numbers; of y, a, b */
     uint32_t group, n, first, kind, product_first;
     float scale, eps;
+    struct lode_cuda_divisor head; /* CUT, JOIN */
 };
 /* rms_norm: numbers of a thread, in fours; threads of a block at most, and at least where there is a four for each. */
 enum { LODE_NORM_FOURS = 2, LODE_NORM_THREADS = 1024, LODE_NORM_LEAST = 128, LODE_NORM_COLS = 4 * LODE_NORM_FOURS * LODE_NORM_THREADS };

@@ -59,17 +59,7 @@ DEVICE void keep_row(const struct lode_cuda_latent_args &a, uint32_t row, float 
 #pragma unroll
     for (int u = 0; u < ROW_EACH; u++)
         x[u] = lane + 32 * u < n ? room[lane + 32 * u] : 0;
-    if (type == LODE_F16)
-        put_halves<true>(x, y, n);
-    else if (type == LODE_BF16)
-        put_halves<false>(x, y, n);
-    else if (type == LODE_Q8_0)
-        put_blocks(x, y, NULL, n);
-    else
-#pragma unroll
-        for (int u = 0; u < ROW_EACH; u++)
-            if (lane + 32 * u < n)
-                ((float *)y)[lane + 32 * u] = x[u];
+    put_numbers(x, y, n, type);
 }
 
 /* ---- queries ---- */
