@@ -25,24 +25,22 @@ struct lode_node *lode_b_mla(struct lode_build *b, struct lode_node *h, struct l
     const struct lode_hparams *hp = &b->hp;
     const uint32_t rank = hp->mla.rank, rope = 2 * hp->ropes[0].n_pairs, plain = hp->mla.plain;
     const uint32_t heads = hp->n_heads, nq = heads * (plain + rope);
-    struct lode_node *q;
-    if (hp->mla.q_rank) {
-        q = latent_norm(b, lode_b_linear(b, h, hp->mla.q_rank, "attn_q_a", l), "attn_q_a_norm", l);
-        q = lode_b_linear(b, q, nq, "attn_q_b", l);
-    } else {
-        q = lode_b_linear(b, h, nq, "attn_q", l);
-    }
-    struct lode_node *qc = lode_g_heads(
-        b->g, lode_g_cut(b->g, q, heads, 0, plain),
-        lode_b_heads(b, rank, plain, heads, "blk.%u.attn_k_b.weight", l), heads);
-    struct lode_node *qr = lode_g_rope(b->g, lode_g_cut(b->g, q, heads, plain, rope),
-                                       b->rope_tables[0], heads, lode_b_pairs(b));
-
+    /* In this order both products of h are one instruction, and all that is between products can be one launch
+     * (backend/cuda/fuse_latent.c). */
+    struct lode_node *q = hp->mla.q_rank ? lode_b_linear(b, h, hp->mla.q_rank, "attn_q_a", l)
+                                         : lode_b_linear(b, h, nq, "attn_q", l);
     struct lode_node *row = lode_b_linear(b, h, rank + rope, "attn_kv_a_mqa", l);
+    if (hp->mla.q_rank)
+        q = lode_b_linear(b, latent_norm(b, q, "attn_q_a_norm", l), nq, "attn_q_b", l);
+    struct lode_node *qc = lode_g_cut(b->g, q, heads, 0, plain);
+    struct lode_node *qr = lode_g_rope(b->g, lode_g_cut(b->g, q, heads, plain, rope), b->rope_tables[0], heads,
+                                       lode_b_pairs(b));
     struct lode_node *c = latent_norm(b, lode_g_slice(b->g, row, 0, rank), "attn_kv_a_norm", l);
     struct lode_node *r = lode_g_rope(b->g, lode_g_slice(b->g, row, rank, rope), b->rope_tables[0],
                                       1, lode_b_pairs(b));
     row = lode_g_join(b->g, c, r, 1);
+    struct lode_node *put = lode_g_kv_put(b->g, row, row, l);
+    qc = lode_g_heads(b->g, qc, lode_b_heads(b, rank, plain, heads, "blk.%u.attn_k_b.weight", l), heads);
 
     b->kv[l] = (struct lode_kv_layer){.n_heads = 1,
                                       .head_dim = rank + rope,
@@ -56,8 +54,7 @@ struct lode_node *lode_b_mla(struct lode_build *b, struct lode_node *h, struct l
                                                   .head_dim = rank + rope,
                                                   .head_dim_v = rank,
                                                   .scale = hp->attn_scale}};
-    struct lode_node *o = lode_g_attention(b->g, lode_g_join(b->g, qc, qr, heads),
-                                           lode_g_kv_put(b->g, row, row, l), NULL, &p);
+    struct lode_node *o = lode_g_attention(b->g, lode_g_join(b->g, qc, qr, heads), put, NULL, &p);
     o = lode_b_pick_last(b, o, l);
     *x = lode_b_pick_last(b, *x, l);
     o = lode_g_heads(b->g, o, lode_b_heads(b, hp->mla.v, rank, heads, "blk.%u.attn_v_b.weight", l),

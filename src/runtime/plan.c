@@ -43,6 +43,20 @@ static void keep(struct compiler *c, const struct lode_node *x, uint32_t until) 
         c->last_use[c->origin[x->id]] = until;
 }
 
+/* Latent attention's queries, what of them is rounded, what a token keeps, and angles, until attention: who brings all of them to their places
+ * in one launch (backend/cuda/fuse_latent.c) still reads them while rounded and joined queries are written. */
+static void keep_latent(struct compiler *c, const struct lode_node *attention, uint32_t i) {
+    const struct lode_node *q = attention->in[0], *row = attention->in[1]->in[0];
+    if (q->op != LODE_OP_JOIN || q->in[0]->op != LODE_OP_HEADS || q->in[0]->in[0]->op != LODE_OP_CUT)
+        return;
+    keep(c, q->in[0]->in[0], i);
+    keep(c, q->in[0]->in[0]->in[0], i);
+    for (int k = 0; k < 2 && row->op == LODE_OP_JOIN; k++)
+        keep(c, row->in[k], i);
+    if (q->in[1]->op == LODE_OP_ROPE)
+        keep(c, q->in[1]->in[1], i);
+}
+
 static void find_lifetimes(struct compiler *c) {
     for (uint32_t i = 0; i < c->g->n_nodes; i++) {
         const struct lode_node *n = c->g->nodes[i];
@@ -62,6 +76,8 @@ static void find_lifetimes(struct compiler *c) {
             for (const struct lode_node *q = n->in[0]; q->op == LODE_OP_ROPE || q->op == LODE_OP_RMS_NORM || q->op == LODE_OP_CUT; q = q->in[0])
                 keep(c, q->op == LODE_OP_ROPE ? q->in[1] : q->op == LODE_OP_CUT ? q->in[0] : NULL, i);
         }
+        if (n->op == LODE_OP_ATTENTION)
+            keep_latent(c, n, i);
         /* and a router's logits until gate and up of the experts: who chooses them in the same launch still reads logits while rounded rows
          * are written for others */
         if ((n->op == LODE_OP_EXPERTS || n->op == LODE_OP_EXPERTS_IN) && n->in[1]->op == LODE_OP_ROUTE)

@@ -420,10 +420,24 @@ static struct lode_node *build_pick(struct oc *t) { return lode_g_pick(t->g, oc_
 static struct lode_node *build_slice(struct oc *t) {
     return lode_g_scale(t->g, lode_g_slice(t->g, oc_input(t, 1024), 192, 320), 2);
 }
-static struct lode_node *build_cut(struct oc *t) { return lode_g_cut(t->g, oc_input(t, 8 * 96), 8, 32, 64); }
+/* By fours or not, at addresses of fours or not; of one head, of many, of heads of a number; and of more numbers than kernels divide quickly. */
+static struct lode_node *build_cut(struct oc *t) {
+    static const struct { uint32_t heads, whole, first, width, behind; } kinds[] = {
+        {8, 96, 32, 64, 0}, {20, 256, 192, 64, 0}, {20, 256, 0, 192, 0}, {6, 50, 2, 33, 0}, {5, 64, 30, 32, 0},
+        {7, 3, 1, 1, 0},    {1, 640, 128, 512, 0}, {3, 64, 0, 64, 1},    {2, 48000, 4, 47990, 0}};
+    const uint32_t heads = kinds[t->variant].heads, all = heads * kinds[t->variant].whole, behind = kinds[t->variant].behind;
+    struct lode_node *x = oc_input(t, all + behind);
+    t->many_rows = all < 8192;
+    return lode_g_cut(t->g, behind ? lode_g_slice(t->g, x, behind, all) : x, heads, kinds[t->variant].first, kinds[t->variant].width);
+}
 static struct lode_node *build_join(struct oc *t) {
-    struct lode_node *a = oc_input(t, 8 * 64);
-    return lode_g_join(t->g, a, oc_input(t, 8 * 32), 8);
+    static const struct { uint32_t heads, a, b, behind; } kinds[] = {
+        {8, 64, 32, 0}, {20, 512, 64, 0}, {1, 512, 64, 0}, {6, 33, 17, 0}, {5, 32, 30, 0}, {7, 1, 1, 0}, {1, 3, 1, 0}, {3, 64, 32, 1},
+        {2, 40002, 7001, 0}, {1, 70000, 1, 0}};
+    const uint32_t heads = kinds[t->variant].heads, behind = kinds[t->variant].behind;
+    struct lode_node *a = oc_input(t, heads * kinds[t->variant].a + behind);
+    t->many_rows = a->width < 16384;
+    return lode_g_join(t->g, behind ? lode_g_slice(t->g, a, behind, a->width - behind) : a, oc_input(t, heads * kinds[t->variant].b), heads);
 }
 
 static struct lode_node *build_route(struct oc *t) {
@@ -674,6 +688,79 @@ static struct lode_node *build_attention_gated(struct oc *t) {
     return product ? lode_g_add(t->g, h, lode_g_linear(t->g, o, oc_matrix(t, LODE_Q8_0, d, heads * dim, 1), NULL), 1) : o;
 }
 
+/* Latent attention with all that is between its products (model/mla.c): one launch on a device, beside those products, where nobody else reads
+ * what comes and goes in it. */
+static struct lode_node *build_latent(struct oc *t) {
+    enum use {
+        ALONE,       /* queries and rows are inputs, */
+        OF_PRODUCTS, /* or products of one value, as models have it */
+        JOINED_LATER, /* the queries are read once more, */
+        C_LATER,     /* or what else is made on the way: it may not be left out */
+        ROW_LATER,
+        TURNED_LATER,
+        HEADS_LATER,
+        TWO_TABLES,  /* rows are turned by another one than queries */
+    };
+    static const struct {
+        uint32_t heads, rank, rope, plain, v;
+        enum lode_dtype k_b, v_b, kept;
+        enum use use;
+        bool neighbours, many_rows, plain_norm;
+    } kinds[] = {
+        {20, 512, 64, 192, 256, LODE_Q8_0, LODE_Q4_K, LODE_F16, OF_PRODUCTS, true, false, false},
+        {4, 512, 64, 128, 128, LODE_Q8_0, LODE_Q8_0, LODE_BF16, OF_PRODUCTS, false, true, false},
+        {3, 512, 64, 192, 256, LODE_Q5_0, LODE_Q6_K, LODE_Q8_0, JOINED_LATER, true, true, false},
+        {2, 512, 64, 192, 128, LODE_Q4_1, LODE_Q5_K, LODE_F32, JOINED_LATER, true, false, false},
+        {4, 32, 16, 32, 32, LODE_Q8_0, LODE_Q8_0, LODE_F16, JOINED_LATER, true, true, true},
+        {5, 48, 16, 64, 40, LODE_BF16, LODE_BF16, LODE_F16, JOINED_LATER, true, true, false},
+        {4, 128, 64, 64, 64, LODE_BF16, LODE_F16, LODE_F16, JOINED_LATER, true, true, false},
+        {3, 512, 64, 128, 128, LODE_F16, LODE_BF16, LODE_F16, OF_PRODUCTS, true, true, false},
+        {4, 256, 32, 48, 24, LODE_F32, LODE_F32, LODE_BF16, JOINED_LATER, false, true, false},
+        {3, 200, 24, 288, 64, LODE_IQ4_NL, LODE_BF16, LODE_F16, JOINED_LATER, true, true, true},
+        {6, 96, 32, 320, 128, LODE_MXFP4, LODE_Q4_0, LODE_Q8_0, OF_PRODUCTS, true, false, false},
+        {2, 128, 256, 128, 64, LODE_NVFP4, LODE_Q8_0, LODE_F16, JOINED_LATER, true, false, false},
+        {3, 512, 64, 192, 128, LODE_Q8_0, LODE_Q3_K, LODE_F16, C_LATER, true, false, false},
+        {3, 512, 64, 192, 128, LODE_Q8_0, LODE_Q2_K, LODE_F16, ROW_LATER, true, false, false},
+        {3, 64, 64, 96, 128, LODE_Q8_0, LODE_Q8_0, LODE_BF16, TURNED_LATER, true, false, false},
+        {3, 512, 64, 192, 128, LODE_Q8_0, LODE_IQ4_XS, LODE_F16, HEADS_LATER, true, false, false},
+        {3, 64, 32, 64, 32, LODE_Q8_0, LODE_IQ4_NL, LODE_Q8_0, TWO_TABLES, false, false, false},
+        {3, 256, 64, 256, 64, LODE_Q4_K, LODE_U4, LODE_F16, OF_PRODUCTS, true, true, false}, /* queries rounded by 256 */
+        {2, 640, 64, 96, 32, LODE_Q8_0, LODE_Q8_0, LODE_F16, JOINED_LATER, true, false, false}, /* more than a warp has, or a block rounds */
+    };
+    const uint32_t heads = kinds[t->variant].heads, rank = kinds[t->variant].rank, rope = kinds[t->variant].rope,
+                   plain = kinds[t->variant].plain, all = heads * (plain + rope);
+    const enum use use = kinds[t->variant].use;
+    const bool neighbours = kinds[t->variant].neighbours;
+    t->many_rows = kinds[t->variant].many_rows;
+    t->n_pairs = rope / 2;
+    t->kv = (struct lode_kv_layer){.n_heads = 1, .head_dim = rank + rope, .head_dim_v = rank, .type_k = kinds[t->variant].kept,
+                                   .type_v = kinds[t->variant].kept, .v_in_k = true};
+    struct lode_node *table = lode_g_rope_table(t->g, 0, t->n_pairs);
+    struct lode_node *other = use == TWO_TABLES ? lode_g_scale(t->g, lode_g_rope_table(t->g, 0, t->n_pairs), 0.5f) : table;
+    struct lode_node *h = use == OF_PRODUCTS ? oc_input(t, 256) : NULL;
+    struct lode_node *q = h ? lode_g_linear(t->g, h, oc_matrix(t, LODE_BF16, all, 256, 1), NULL) : oc_input(t, all);
+    struct lode_node *row = h ? lode_g_linear(t->g, h, oc_matrix(t, LODE_BF16, rank + rope, 256, 1), NULL) : oc_input(t, rank + rope);
+    struct lode_node *qc = lode_g_cut(t->g, q, heads, 0, plain);
+    struct lode_node *qr = lode_g_rope(t->g, lode_g_cut(t->g, q, heads, plain, rope), table, heads, neighbours);
+    struct lode_node *c = lode_g_rms_norm(t->g, lode_g_slice(t->g, row, 0, rank), kinds[t->variant].plain_norm ? NULL : oc_vector(t, rank),
+                                          1e-6f, 0);
+    struct lode_node *r = lode_g_rope(t->g, lode_g_slice(t->g, row, rank, rope), other, 1, neighbours);
+    row = lode_g_join(t->g, c, r, 1);
+    struct lode_node *put = lode_g_kv_put(t->g, row, row, 0);
+    qc = lode_g_heads(t->g, qc, oc_matrix(t, kinds[t->variant].k_b, heads * rank, plain, 1), heads);
+    q = lode_g_join(t->g, qc, qr, heads);
+    const union lode_op_params p = {.attention = {.n_heads = heads, .n_kv_heads = 1, .head_dim = rank + rope, .head_dim_v = rank,
+                                                  .scale = lode_dtypes[kinds[t->variant].k_b].block > 1 ? 2e-9f : 0.07f}}; /* blocks have any scales */
+    struct lode_node *o = lode_g_attention(t->g, q, put, NULL, &p);
+    o = lode_g_heads(t->g, o, oc_matrix(t, kinds[t->variant].v_b, heads * kinds[t->variant].v, rank, 1), heads);
+    struct lode_node *later = use == JOINED_LATER   ? q
+                              : use == C_LATER      ? c
+                              : use == ROW_LATER    ? row
+                              : use == TURNED_LATER ? qr
+                              : use == HEADS_LATER  ? qc : NULL;
+    return later ? lode_g_join(t->g, o, later, 1) : o;
+}
+
 /* ---- layers with a state ---- */
 
 static struct lode_node *build_conv(struct oc *t) {
@@ -797,8 +884,8 @@ const struct oc_case oc_cases[] = {
     {"temperature", 1, false, build_temperature, OC_NO_BOUND},
     {"pick", 1, false, build_pick, OC_NO_BOUND},
     {"slice", 1, false, build_slice, OC_NO_BOUND},
-    {"cut", 1, false, build_cut, OC_NO_BOUND},
-    {"join", 1, false, build_join, OC_NO_BOUND},
+    {"cut", 9, false, build_cut, OC_NO_BOUND},
+    {"join", 10, false, build_join, OC_NO_BOUND},
     {"wide_row", 4, false, build_wide_row, OC_NO_BOUND},
     {"route", 14, false, build_route, OC_NO_BOUND},
     {"rope", 8, false, build_rope, OC_NO_BOUND},
@@ -812,6 +899,7 @@ const struct oc_case oc_cases[] = {
     {"attention_gated", 12, false, build_attention_gated, OC_SAME},
     {"attention_deep", 10, false, build_attention_deep, OC_ATTENTION},
     {"attention_chains", 11, false, build_attention_chains, OC_ATTENTION_DEEP},
+    {"latent", 19, false, build_latent, OC_SAME},
     {"attended", 9, false, build_attended, OC_SAME},
     {"conv", 2, false, build_conv, OC_NO_BOUND},
     {"delta_gates", 1, false, build_delta_gates, OC_NO_BOUND},

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_WEIGHTS = 640, TABLE = 200, MAX_ROWS = 144, MANY_ROWS = 512, CTX = 256, SEQS = 2 };
+enum { MAX_WEIGHTS = 640, TABLE = 200, MAX_ROWS = 144, MANY_ROWS = 512, CTX = 256, MANY_CTX = 768, SEQS = 2 };
 
 /* Rows of each sequence in the steps; shapes of few rows come three times, so that they are captured. */
 static const uint32_t steps[][SEQS] = {{1, 0}, {2, 1}, {0, 3}, {16, 1}, {33, 17}, {1, 1}, {1, 1}, {1, 1}, {130, 0},
@@ -236,7 +236,7 @@ static void begin_life(struct life *l, const struct oc *t, struct lode_cuda *c, 
         struct lode_state_layer state = t->state;
         kv.place = state.place = place;
         if (kv.n_heads)
-            must(lode_kv_create(&l->kv[i], &kv, 1, CTX + t->before, most_rows(t), l->memory, &err), &err);
+            must(lode_kv_create(&l->kv[i], &kv, 1, CTX + t->before + (t->many_rows ? MANY_CTX : 0), most_rows(t), l->memory, &err), &err);
         if (state.width || state.n_heads)
             must(lode_state_create(&l->state[i], &state, 1, l->memory, &err), &err);
         if (l->state[i])

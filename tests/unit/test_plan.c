@@ -50,11 +50,12 @@ static void check_logits(const struct memory *m, const uint32_t *written, const 
             assert_true(is_there(m, written, p, p->instrs[i].in[0]));
 }
 
-/* The instruction that has made a value, the last before instruction `before`; NULL: none has. */
+/* Who has made a value, among the instructions before `before`; NULL: none has. */
 static const struct lode_plan_instr *maker(const struct lode_plan *p, uint32_t value, uint32_t before) {
-    while (before-- > 0)
-        if (p->instrs[before].n_parts == 1 && p->parts[p->instrs[before].first_part].out == value)
-            return &p->instrs[before];
+    for (uint32_t i = before; i-- > 0;)
+        for (uint32_t k = 0; k < p->instrs[i].n_parts; k++)
+            if (p->parts[p->instrs[i].first_part + k].out == value)
+                return &p->instrs[i];
     return NULL;
 }
 
@@ -87,6 +88,27 @@ static int check_queries(const struct memory *m, const uint32_t *written, const 
         n += in->op != LODE_OP_RMS_NORM;
     }
     return n;
+}
+
+/* Who brings latent attention's queries to their places in one launch, where joined ones are written, reads there q, what of it is rounded,
+ * and angles; and, as a token's row is put away in the same launch, that.  join: of HEADS with what is turned. */
+static void check_latent(const struct memory *m, const uint32_t *written, const struct lode_plan *p, uint32_t join) {
+    const struct lode_plan_instr *in = &p->instrs[join];
+    const struct lode_plan_instr *heads = in->op == LODE_OP_JOIN ? maker(p, in->in[0], join) : NULL;
+    if (!heads || heads->op != LODE_OP_HEADS)
+        return;
+    const struct lode_plan_instr *quant = maker(p, heads->in[0], join), *rope = maker(p, in->in[1], join);
+    const struct lode_plan_instr *cut = quant->op == LODE_OP_QUANT ? maker(p, quant->in[0], join) : quant, *row = NULL;
+    assert_int_equal(cut->op, LODE_OP_CUT);
+    assert_true(is_there(m, written, p, heads->in[0]));
+    assert_true(is_there(m, written, p, cut->in[0]));
+    assert_true(is_there(m, written, p, rope->in[1]));
+    for (uint32_t i = 0; i < join; i++)
+        if (p->instrs[i].op == LODE_OP_KV_PUT)
+            row = maker(p, p->instrs[i].in[0], i);
+    assert_int_equal(row->op, LODE_OP_JOIN);
+    for (int k = 0; k < 2; k++) /* each where it was before it was normed or turned */
+        assert_true(is_there(m, written, p, row->in[k]));
 }
 
 /* How many values were looked at for longer than an instruction. */
@@ -129,6 +151,7 @@ static int check(const struct lode_plan *p) {
                 m.writer[v->slot][v->offset + b] = written[out];
         }
         n += check_gates(&m, written, p, i) + check_queries(&m, written, p, i);
+        check_latent(&m, written, p, i);
     }
     assert_int_not_equal(p->result, LODE_NO_VALUE);
     const struct lode_plan_value *r = &p->values[p->result];
@@ -270,6 +293,34 @@ static void logits_stay_until_experts_are_chosen(void **state) {
     lode_graph_free(&g);
 }
 
+/* Nothing of what latent attention's queries and rows come from is written over until they are all in their places, whatever the products'
+ * rows are rounded to, and with the last reader of the angles. */
+static void latent_rows_stay_until_queries_are_joined(void **state) {
+    (void)state;
+    enum { HEADS = 4, RANK = 512, ROPE = 64, PLAIN = 192, D = 256 };
+    static const enum lode_dtype types[] = {LODE_Q8_0, LODE_BF16};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        struct lode_graph g = {0};
+        struct lode_error err;
+        struct lode_plan p;
+        const struct lode_operand all = {0, LODE_Q8_0, HEADS * (PLAIN + ROPE), D, 1, NULL, NULL}, row = {1, LODE_Q8_0, RANK + ROPE, D, 1, NULL, NULL},
+                                  k_b = {2, types[i], HEADS * RANK, PLAIN, 1, NULL, NULL};
+        const union lode_op_params att = {.attention = {.n_heads = HEADS, .n_kv_heads = 1, .head_dim = RANK + ROPE, .head_dim_v = RANK, .scale = 1}};
+        struct lode_node *table = lode_g_rope_table(&g, 0, ROPE / 2), *x = lode_g_input(&g, D, LODE_ROWS_ALL);
+        struct lode_node *q = lode_g_linear(&g, x, &all, NULL), *kept = lode_g_linear(&g, x, &row, NULL);
+        struct lode_node *qc = lode_g_cut(&g, q, HEADS, 0, PLAIN);
+        struct lode_node *qr = lode_g_rope(&g, lode_g_cut(&g, q, HEADS, PLAIN, ROPE), table, HEADS, true);
+        struct lode_node *c = lode_g_rms_norm(&g, lode_g_slice(&g, kept, 0, RANK), NULL, 1e-6f, 0);
+        kept = lode_g_join(&g, c, lode_g_rope(&g, lode_g_slice(&g, kept, RANK, ROPE), table, 1, true), 1);
+        struct lode_node *put = lode_g_kv_put(&g, kept, kept, 0);
+        g.result = lode_g_attention(&g, lode_g_join(&g, lode_g_heads(&g, qc, &k_b, HEADS), qr, HEADS), put, NULL, &att);
+        assert_int_equal(lode_plan_compile(&p, &g, &(struct lode_plan_opts){0}, &err), 0);
+        check(&p);
+        lode_plan_deinit(&p);
+        lode_graph_free(&g);
+    }
+}
+
 static void errors_stick(void **state) {
     (void)state;
     struct lode_graph g = {0};
@@ -291,6 +342,7 @@ int main(void) {
         cmocka_unit_test(besides_of_every_architecture),
         cmocka_unit_test(rounded_twins_are_shared),
         cmocka_unit_test(logits_stay_until_experts_are_chosen),
+        cmocka_unit_test(latent_rows_stay_until_queries_are_joined),
         cmocka_unit_test(errors_stick),
     };
     return cmocka_run_group_tests_name("plan", tests, NULL, NULL);

@@ -15,7 +15,7 @@
     X(rows, softcap) X(rows, pick) X(rows, gather) X(rows, cut) X(rows, join) X(rows, unite)      \
     X(rows, repack)                                                                                \
     X(positions, temperature) X(positions, rope_table) X(positions, rope) X(positions, kv_put)     \
-    X(positions, prepare) X(positions, prepare_64) X(positions, prepare_128) X(experts, moe_act) X(experts, moe_sum) X(experts, route) X(experts, route_few)                \
+    X(positions, prepare) X(positions, prepare_64) X(positions, prepare_128) X(latent, latent) X(experts, moe_act) X(experts, moe_sum) X(experts, route) X(experts, route_few)                \
     X(experts, group_pairs) X(gemv, gemv_a32) X(gemv, gemv_a256) X(gemv, gemv_only_q8_0)              \
     X(gemv, gemv_only_q4_k) X(gemv, gemv_only_q5_k) X(gemv_codebook, gemv_codebook)                \
     X(gemv_own, gemv_u) X(gemv_own, gemv_parts)                                                    \
@@ -34,7 +34,7 @@
     X(recur, delta_128) X(recur, delta_any) X(best, best_of_slices) X(best, best_of_rows) \
     X(best, draw_of_rows) X(fetch, fetch) X(reads, reads)
 #define LODE_CUDA_MODULE_LIST(X) \
-    X(rows) X(positions) X(experts) X(chosen_in) X(chosen_in_32) X(chosen_out) X(chosen_out_32) X(mul) X(mul_packed) X(gemm) X(gemm_float) X(gemv) X(gemv_codebook) X(gemv_own) X(gemv_float) X(gemv_near) X(gemv_stream) \
+    X(rows) X(positions) X(latent) X(experts) X(chosen_in) X(chosen_in_32) X(chosen_out) X(chosen_out_32) X(mul) X(mul_packed) X(gemm) X(gemm_float) X(gemv) X(gemv_codebook) X(gemv_own) X(gemv_float) X(gemv_near) X(gemv_stream) \
     X(gemv_stream_k) X(gemv_stream_fast) X(few) X(attention) X(attention_tile) X(attention_large) X(attention_ring) X(decode) X(decode_short) X(decode_short_fast) X(decode_walk) X(decode_join) X(decode_join_rows) X(recur) X(wide) X(wide_own) X(best) X(fetch) X(reads) X(gemm_fast) X(gemv_fast) \
     X(wide_glu) X(wide_fast) X(few_fast) X(few_own) X(few_mixed) X(few_experts) X(wide_gated) X(attention_fast) X(attention_long) X(attention_latent) X(attention_wide) X(decode_fast) X(decode_ring)
 

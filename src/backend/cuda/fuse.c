@@ -20,6 +20,9 @@
  *         .. any of these but the first alone
  *     [CUT of q] [norms and rotations of q and k] KV_PUT   positions.cu's prepare; any step
  *         .. ATTENTION                          and decode.cu, or decode_short_fast.cu, decode_fast.cu; steps of one row a sequence
+ *     [CUT CUT ROPE] RMS_NORM ROPE JOIN KV_PUT  latent.cu, what a token of latent attention keeps and its queries; any step
+ *         .. [QUANT] HEADS JOIN                 and HEADS' kernels, that leave results where they are joined
+ *     QUANT HEADS                               mul.cuh; steps of one row
  *
  * What lies between them is not written where nobody reads it later.  As instructions share
  * buffers, a fused launch must not write what it reads; where it would, nothing is fused. */
@@ -35,6 +38,16 @@ uint32_t lode_cuda_most_few(const struct op *o, const struct chain *c) {
 
 int lode_cuda_run_fused(const struct op *o, uint32_t n) {
     const enum lode_op op = o->in->op;
+    if ((op == LODE_OP_CUT || op == LODE_OP_RMS_NORM) && o->n > 0 && o->step->n_segments) {
+        const int rc = lode_cuda_run_latent(o, n);
+        if (rc != 0)
+            return rc;
+    }
+    if (op == LODE_OP_QUANT) {
+        const int rc = lode_cuda_run_rounded_heads(o, n);
+        if (rc != 0)
+            return rc;
+    }
     if (op == LODE_OP_RMS_NORM || op == LODE_OP_ROPE || op == LODE_OP_CUT) {
         const int rc = o->step->n_segments ? lode_cuda_run_prepare(o, n) : 0;
         if (rc != 0)

@@ -90,5 +90,8 @@ int lode_cuda_run_gated_sum(const struct op *o, uint32_t n);
 int lode_cuda_run_before_delta(const struct op *o, uint32_t n);
 /* fuse_kv.c: instructions */
 int lode_cuda_run_prepare(const struct op *o, uint32_t n);
+/* fuse_latent.c: instructions; the second: a QUANT of one row and the HEADS that reads it */
+int lode_cuda_run_latent(const struct op *o, uint32_t n);
+int lode_cuda_run_rounded_heads(const struct op *o, uint32_t n);
 
 #endif

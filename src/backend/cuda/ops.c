@@ -47,6 +47,24 @@ int lode_cuda_run_glu(const struct op *o, const struct lode_instr *cut) {
     return each(o, kernels(o)->glu, &a);
 }
 
+/* CUT and JOIN: numbers to other places, by fours where all of them begin at addresses of fours.  Of many rows a thread has four of these; of
+ * few the blocks are more. */
+static int run_copies(const struct op *o, void *kernel, struct lode_cuda_row_args *a, uint32_t n_heads) {
+    enum { EACH = 4, AT_ONCE = 8 }; /* AT_ONCE: blocks of a multiprocessor */
+    const lode_dev all = a->y.data | a->y.stride | a->a.data | a->a.stride | a->b.data | a->b.stride;
+    const uint32_t per = all % 16 || (a->width / n_heads | a->width_a / n_heads | a->first) % 4 ? 1 : 4;
+    a->kind = per == 4;
+    a->group = a->width_a / n_heads / per;
+    a->width /= per;
+    a->first /= per;
+    a->head = lode_cuda_divisor(a->width / n_heads);
+    if ((uint64_t)a->width * a->head.by > UINT32_MAX)
+        a->head.part = 0;
+    const uint32_t most = lode_cuda_up(a->width, 256);
+    const bool many = (uint64_t)o->n * most > AT_ONCE * (uint64_t)o->r->c->multiprocessors;
+    return lode_cuda_run_kernel(o, kernel, o->n, many ? lode_cuda_up(most, EACH) : most, 1, 256, 0, a);
+}
+
 static int run_embed(const struct op *o) {
     const struct lode_part *p = &o->in->parts[0];
     const struct lode_cuda_embed_args a = {.step = o->r->step,
@@ -217,23 +235,35 @@ static int run_linear(const struct op *o) {
 /* Each head's rows of the one matrix by its own columns of x: LINEAR's kernels, those of many rows where a head's rows are whole tiles, as
  * models' are.  Exact in all numerics: with float weights on the tensor cores for many rows alone, a row's bits would depend on how many there
  * are. */
-static int run_heads(const struct op *o) {
-    const struct lode_value *x = &o->in->in[0];
-    const struct lode_part *p = &o->in->parts[0];
-    const uint32_t n_x = lode_value_rows(x, o->step), cols = p->w->cols, head_rows = p->w->rows / o->in->p.heads.n_heads;
-    size_t x_head = 0;
-    lode_dtype_row_size(x->type, cols, &x_head);
+int lode_cuda_run_heads(const struct op *o, const struct lode_cuda_heads *h) {
+    struct lode_part p = o->in->parts[0];
+    const uint32_t n_x = o->n, cols = p.w->cols, head_rows = p.w->rows / o->in->p.heads.n_heads;
+    p.out.data = (char *)(uintptr_t)h->y.data;
+    p.out.stride = h->y.stride;
     if (n_x >= LODE_CUDA_MANY) {
-        struct lode_cuda_gemm_args a = {.x = lode_cuda_mat(x), .n_x = n_x, .cols = cols, .x_div = 1, .x_head = (uint32_t)x_head};
-        const int wide = lode_cuda_run_wide_heads(o, p, head_rows, a);
+        struct lode_cuda_gemm_args a = {.x = h->x, .n_x = n_x, .cols = cols, .x_div = 1, .x_head = h->x_head, .y_head = h->y_head};
+        const int wide = lode_cuda_run_wide_heads(o, &p, head_rows, a);
         if (wide != 0)
             return wide < 0 ? wide : 0;
         a.head_tiles = lode_cuda_divisor(head_rows / LODE_GEMM_TILE_W);
-        if (head_rows % LODE_GEMM_TILE_W == 0 && lode_cuda_many_kernel(o, p->w) && !many_are_few(o, p->w, n_x))
-            return run_many(o, p, 1, a);
+        if (head_rows % LODE_GEMM_TILE_W == 0 && lode_cuda_many_kernel(o, p.w) && !many_are_few(o, p.w, n_x))
+            return run_many(o, &p, 1, a);
     }
-    return run_mul(o, p, 1, (struct lode_cuda_mul_args){.x = lode_cuda_mat(x), .n_x = n_x, .cols = cols,
-                                                        .head_rows = head_rows, .x_head = (uint32_t)x_head});
+    return run_mul(o, &p, 1, (struct lode_cuda_mul_args){.x = h->x, .n_x = n_x, .cols = cols, .rounds = h->rounds,
+                                                         .head_rows = head_rows, .x_head = h->x_head, .y_head = h->y_head});
+}
+
+uint32_t lode_cuda_head_size(enum lode_dtype type, uint32_t cols) {
+    size_t size = 0;
+    lode_dtype_row_size(type, cols, &size);
+    return (uint32_t)size;
+}
+
+static int run_heads(const struct op *o) {
+    const struct lode_value *x = &o->in->in[0];
+    const struct lode_part *p = &o->in->parts[0];
+    return lode_cuda_run_heads(o, &(struct lode_cuda_heads){.x = lode_cuda_mat(x), .y = lode_cuda_mat(&p->out),
+                                                            .x_head = lode_cuda_head_size(x->type, p->w->cols)});
 }
 
 static int run_gather(const struct op *o) {
@@ -403,12 +433,10 @@ int lode_cuda_run_instr(const struct op *o) {
     case LODE_OP_GATHER:
         return run_gather(o);
     case LODE_OP_CUT:
-        a.n = p->cut.n_heads;
         a.first = p->cut.first;
-        return each(o, k->cut, &a);
+        return run_copies(o, k->cut, &a, p->cut.n_heads);
     case LODE_OP_JOIN:
-        a.n = p->join.n_heads;
-        return each(o, k->join, &a);
+        return run_copies(o, k->join, &a, p->join.n_heads);
     case LODE_OP_TRACE:
         return run_trace(o);
     default:

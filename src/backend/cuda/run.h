@@ -176,7 +176,16 @@ int lode_cuda_run_stream(const struct op *o, const struct lode_cuda_gemv_args *a
 uint32_t lode_cuda_streams_fast(const struct op *o, const struct lode_part *parts, const struct lode_cuda_gemv_args *a);
 int lode_cuda_run_stream_fast(const struct op *o, const struct lode_cuda_few_args *f);
 
-/* ops.c: what a ROUTE instruction is launched with. */
+/* ops.c: a HEADS instruction from and to wherever that is said: bytes from a head's columns of x to the next one's, and between a head's
+ * results and the next one's.  rounds: of one row, x are floats that are still to be rounded (LODE_ROUNDED_HEAD).  And bytes of a head's
+ * columns. */
+struct lode_cuda_heads {
+    struct lode_cuda_mat x, y;
+    uint32_t x_head, y_head;
+    bool rounds;
+};
+int lode_cuda_run_heads(const struct op *o, const struct lode_cuda_heads *h);
+uint32_t lode_cuda_head_size(enum lode_dtype type, uint32_t cols);
 
 /* experts.c: an EXPERTS instruction whose weights are all here. */
 int lode_cuda_run_experts(const struct op *o);

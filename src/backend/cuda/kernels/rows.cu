@@ -195,15 +195,9 @@ KERNEL(ROW_THREADS) quant_a32(const __grid_constant__ struct lode_cuda_row_args 
     const uint32_t b = blockIdx.y * (ROW_THREADS / 8) + threadIdx.x / 8, k = threadIdx.x % 8;
     const bool here = b < a.width / 32;
     const float *x = row_at<const float>(a.a, blockIdx.x) + (here ? b * 32 + 4 * k : 0);
-    uint8_t *y = row_at<uint8_t>(a.y, blockIdx.x) + b * 40;
     const struct rounded r = round_a32(make_float4(x[0], x[1], x[2], x[3]));
-    if (!here)
-        return;
-    *(uint32_t *)(y + 8 + 4 * k) = r.q;
-    if (k == 0) {
-        *(float *)y = r.d;
-        *(int *)(y + 4) = r.sum;
-    }
+    if (here)
+        put_a32(row_at<uint8_t>(a.y, blockIdx.x) + b * 40, r);
 }
 
 KERNEL(ROW_THREADS) quant_a256(const __grid_constant__ struct lode_cuda_row_args a) {
@@ -298,22 +292,54 @@ KERNEL(ROW_THREADS) pick(const __grid_constant__ struct lode_cuda_row_args a) {
         y[i] = x[i];
 }
 
-KERNEL(ROW_THREADS) cut(const __grid_constant__ struct lode_cuda_row_args a) {
-    begin();
-    const float *x = row_at<const float>(a.a, blockIdx.x);
-    float *y = row_at<float>(a.y, blockIdx.x);
-    const uint32_t width = a.width / a.n, whole = a.width_a / a.n;
-    EACH(i, a.width)
-        y[i] = x[i / width * whole + a.first + i % width];
+/* A row of n numbers, or fours of them, that lie at at(i), to y. */
+template <class T, class F> DEVICE void copy_row(T *y, uint32_t n, F at) {
+    enum { AT_ONCE = 4 };
+    const uint32_t step = gridDim.y * ROW_THREADS;
+    for (uint32_t first = blockIdx.y * ROW_THREADS + threadIdx.x; first < n; first += AT_ONCE * step) {
+        T v[AT_ONCE];
+#pragma unroll
+        for (uint32_t u = 0; u < AT_ONCE; u++)
+            if (first + u * step < n)
+                v[u] = *at(first + u * step);
+#pragma unroll
+        for (uint32_t u = 0; u < AT_ONCE; u++)
+            if (first + u * step < n)
+                y[first + u * step] = v[u];
+    }
 }
 
+/* by.part 0: there are numbers that `over` is not for. */
+DEVICE uint32_t head_at(uint32_t i, const struct lode_cuda_divisor &by) { return by.part ? over(i, by) : i / by.by; }
+/* a.head: of y; a.group: of a head of a; with a.first, in fours where a.kind says so, and a.width is, too. */
+template <class T> DEVICE void cut_row(const struct lode_cuda_row_args &a) {
+    const T *x = row_at<const T>(a.a, blockIdx.x) + a.first;
+    copy_row(row_at<T>(a.y, blockIdx.x), a.width, [&](uint32_t i) {
+        const uint32_t head = head_at(i, a.head);
+        return x + head * a.group + (i - head * a.head.by);
+    });
+}
+KERNEL(ROW_THREADS) cut(const __grid_constant__ struct lode_cuda_row_args a) {
+    begin();
+    if (a.kind)
+        cut_row<float4>(a);
+    else
+        cut_row<float>(a);
+}
+
+template <class T> DEVICE void join_row(const struct lode_cuda_row_args &a) {
+    const T *x = row_at<const T>(a.a, blockIdx.x), *z = row_at<const T>(a.b, blockIdx.x);
+    copy_row(row_at<T>(a.y, blockIdx.x), a.width, [&](uint32_t i) {
+        const uint32_t head = head_at(i, a.head), k = i - head * a.head.by;
+        return k < a.group ? x + head * a.group + k : z + head * (a.head.by - a.group) + (k - a.group);
+    });
+}
 KERNEL(ROW_THREADS) join(const __grid_constant__ struct lode_cuda_row_args a) {
     begin();
-    const float *x = row_at<const float>(a.a, blockIdx.x), *z = row_at<const float>(a.b, blockIdx.x);
-    float *y = row_at<float>(a.y, blockIdx.x);
-    const uint32_t wa = a.width_a / a.n, wb = a.width_b / a.n, w = wa + wb;
-    EACH(i, a.width)
-        y[i] = i % w < wa ? x[i / w * wa + i % w] : z[i / w * wb + i % w - wa];
+    if (a.kind)
+        join_row<float4>(a);
+    else
+        join_row<float>(a);
 }
 
 /* What ranks have of a row to where that is in the whole; what experts have made side by side, and back. */

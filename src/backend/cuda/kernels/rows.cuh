@@ -284,6 +284,16 @@ DEVICE struct rounded round_a32(float4 x) {
     return r;
 }
 
+/* As a block of A32, by the same eight. */
+DEVICE void put_a32(uint8_t *y, const struct rounded &r) {
+    const uint32_t k = threadIdx.x % 8;
+    *(uint32_t *)(y + 8 + 4 * k) = r.q;
+    if (k == 0) {
+        *(float *)y = r.d;
+        *(int *)(y + 4) = r.sum;
+    }
+}
+
 /* ---- residuals ---- */
 
 /* A product's result v, or a norm's, with what is added to it; a says how: lode_cuda_gemv_args, lode_cuda_fast_end, lode_cuda_row_args,

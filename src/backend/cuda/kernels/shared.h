@@ -93,10 +93,13 @@ struct lode_cuda_part {
 struct lode_cuda_mul_args {
     struct lode_cuda_part parts[LODE_CUDA_PARTS];
     struct lode_cuda_mat x;
-    uint32_t n_parts, n_x, cols, pad;
-    /* HEADS: the part's rows in n_heads pieces, each with its own columns of x (x_head bytes). */
-    uint32_t head_rows, x_head;
+    uint32_t n_parts, n_x, cols;
+    uint32_t rounds; /* one row of HEADS by quantised weights: x are floats, a head's of which (LODE_ROUNDED_HEAD at most) each block rounds */
+    /* HEADS: the part's rows in n_heads pieces, each with its own columns of x (x_head bytes from one's to the next one's); y_head: bytes
+     * between a head's results and the next one's. */
+    uint32_t head_rows, x_head, y_head, pad;
 };
+enum { LODE_ROUNDED_HEAD = 512 }; /* numbers */
 
 /* Products of many rows; of experts where there are tiles (gemm.cu). */
 enum {
@@ -121,10 +124,10 @@ struct lode_cuda_gemm_args {
      * the launch before, one of wide.cu too, multiplies the same x: it need not have ended.  halved: x is spread in tiles
      * of twice the kernel's, two units each. */
     uint32_t w_tiles, first_unit, n_units, beside, halved;
-    /* HEADS: a head's tiles of w, which are whole, and bytes from a head's x to the next one's (wide.cu: from its spread tiles); x_head 0:
-     * there are no heads. */
+    /* HEADS: a head's tiles of w, which are whole, bytes from a head's x to the next one's (wide.cu: from its spread tiles), and between
+     * a head's results and the next one's; both 0: there are no heads. */
     struct lode_cuda_divisor head_tiles;
-    uint32_t x_head;
+    uint32_t x_head, y_head;
 };
 /* The same on Hopper's warpgroups (wide.cu), where x is what spread leaves. */
 enum {
@@ -198,6 +201,7 @@ struct lode_cuda_row_args {
     uint32_t width, width_a, width_b; /* numbers; of y, a, b */
     uint32_t group, n, first, kind, product_first, gates;
     float scale, eps;
+    struct lode_cuda_divisor head; /* CUT, JOIN */
 };
 /* ROW_GATE, and ADDs of what it gives to other rows. */
 enum { LODE_GATE_SUMS = 2, LODE_GATE_NUMBERS = 4 /* of a thread, at most */ };
@@ -407,6 +411,21 @@ struct lode_cuda_prepare_args {
     uint32_t pairs_q, pairs_k;     /* that are turned; 0: no rotation */
     uint32_t kind_q, kind_k;       /* pairs are neighbours */
     float eps_q, eps_k;
+};
+
+/* Latent attention between its products (latent.cu). */
+enum { LODE_LATENT_NUMBERS = 576, LODE_LATENT_WARPS = 4 }; /* of a row that is kept, at most; of a block of threads */
+struct lode_cuda_latent_args {
+    lode_dev step, norm;           /* norm: c's weights; 0: it has none */
+    struct lode_cuda_mat c, r;     /* a token's row, not normed and not turned: rank numbers, 2 pairs numbers */
+    struct lode_cuda_mat table;
+    struct lode_cuda_mat q, turned, rounded; /* turned: where the first head's turned numbers go; rounded.data 0: nothing is rounded */
+    uint32_t layer, rank, pairs;
+    uint32_t kind, kind_q;         /* pairs are neighbours */
+    uint32_t n_heads;              /* of queries; 0: they are left alone */
+    uint32_t head, turned_head;    /* numbers from a head to the next, of q and of what is turned */
+    uint32_t plain_at, plain, rope_at; /* of a head: what is rounded, and 2 pairs numbers that are turned */
+    float eps;
 };
 
 /* Attention of one row a sequence; where there are heads to prepare, with what `prepare` does. */

@@ -120,5 +120,19 @@ template <int U> DEVICE void put_blocks(const float (&x)[U], uint8_t *y, uint8_t
         if (32 * u < n)
             put_block(y + 34 * u, other ? other + 34 * u : NULL, x[u]);
 }
+/* .. as the cache has them. */
+template <int U> DEVICE void put_numbers(const float (&x)[U], uint8_t *y, uint32_t n, uint32_t type) {
+    if (type == LODE_F16)
+        put_halves<true>(x, y, n);
+    else if (type == LODE_BF16)
+        put_halves<false>(x, y, n);
+    else if (type == LODE_Q8_0)
+        put_blocks(x, y, NULL, n);
+    else
+#pragma unroll
+        for (int u = 0; u < U; u++)
+            if (threadIdx.x % 32 + 32 * u < n)
+                ((float *)y)[threadIdx.x % 32 + 32 * u] = x[u];
+}
 
 #endif

@@ -57,9 +57,12 @@ KERNEL(ROW_THREADS) rope(const __grid_constant__ struct lode_cuda_row_args a) {
 
 /* ---- keys and values ---- */
 
-/* blockIdx.y: eight (head, k or v) at a time, a warp each. */
+/* blockIdx.y: eight (head, k or v) at a time, a warp each, with so many numbers of a thread on their way at a time: a store might change
+ * what is read behind it, for all that the compiler knows. */
+enum { PUT_AHEAD = 8 };
 KERNEL(ROW_THREADS) kv_put(const __grid_constant__ struct lode_cuda_put_args a) {
-    begin();
+    let_next_come();
+    const uint32_t lane = threadIdx.x % 32;
     const uint32_t item = blockIdx.y * 8 + threadIdx.x / 32, head = item / 2;
     const struct lode_cuda_row &r = step_row(a.step, blockIdx.x);
     const struct lode_cuda_view &view = at<const struct lode_cuda_view>(r.views)[a.layer];
@@ -69,12 +72,17 @@ KERNEL(ROW_THREADS) kv_put(const __grid_constant__ struct lode_cuda_put_args a) 
     uint8_t *page = at<uint8_t>(at<const lode_dev>(view.pages)[r.pos / 64 % view.n_entries]);
     const uint32_t stride = value ? view.v_stride : view.k_stride;
     uint8_t *y = page + (value ? view.v : view.k) + (size_t)(head * 64 + r.pos % 64) * stride;
-    if (value)
-        put_row(y, row_at<const float>(a.v, blockIdx.x) + head * a.head_dim_v, a.head_dim_v,
-                view.type_v);
-    else
-        put_row(y, row_at<const float>(a.k, blockIdx.x) + head * a.head_dim, a.head_dim,
-                view.type_k);
+    const uint32_t type = value ? view.type_v : view.type_k, n = value ? a.head_dim_v : a.head_dim;
+    const float *x = value ? row_at<const float>(a.v, blockIdx.x) + head * n : row_at<const float>(a.k, blockIdx.x) + head * n;
+    wait_for_last();
+    for (uint32_t first = 0; first < n; first += 32 * PUT_AHEAD) {
+        float v[PUT_AHEAD];
+#pragma unroll
+        for (int u = 0; u < PUT_AHEAD; u++)
+            v[u] = first + lane + 32 * u < n ? x[first + lane + 32 * u] : 0;
+        const uint32_t bytes = type == LODE_F32 ? 4 * first : type == LODE_Q8_0 ? first / 32 * 34 : 2 * first;
+        put_numbers(v, y + bytes, n - first, type);
+    }
 }
 
 /* ---- all that comes between the products and attention ---- */

@@ -400,6 +400,7 @@ template <class T, int X> DEVICE void gemm(const struct lode_cuda_gemm_args &a) 
     asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(tile_x));
     asm volatile("mov.u32 %0, %%ctaid.y;" : "=r"(tile_w));
     find_job(job, a, TILE_W, TILE_X, tile_x, tile_w);
+    job.y += between_heads(a, tile_w);
 #pragma unroll
     for (int t = 0; t < 4; t++)
 #pragma unroll

@@ -48,6 +48,8 @@ DEVICE bool find_job(struct gemm_job &job, const struct lode_cuda_gemm_args &a, 
     job.y_stride = part.y_stride;
     return true;
 }
+/* Where results of tile y go, of heads that have others' between theirs: behind job.y.  By itself, as find_job has no register to spare. */
+DEVICE uint32_t between_heads(const struct lode_cuda_gemm_args &a, uint32_t y) { return over(y, a.head_tiles) * a.y_head; }
 /* The row of y (and of x, by x_div) of the tile's row i; where there is none, of its last. */
 DEVICE uint32_t y_row(const struct gemm_job &j, uint32_t i) {
     const uint32_t k = i < j.x_rows ? i : j.x_rows - 1;

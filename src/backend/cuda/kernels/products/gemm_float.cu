@@ -112,6 +112,7 @@ template <class T> DEVICE void gemm_lanes(const struct lode_cuda_gemm_args &a) {
     if (!find_job(job, a, LODE_GEMM_TILE_W, LODE_GEMM_TILE_X, blockIdx.x, blockIdx.y) || w0 >= job.w_rows ||
         x0 >= job.x_rows)
         return;
+    job.y += between_heads(a, blockIdx.y);
     const uint8_t *w[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {

@@ -3,6 +3,7 @@
 #define LODE_CUDA_MUL_JOB_CUH
 
 #include "mul.cuh"
+#include "backend/cuda/kernels/rows.cuh"
 
 /* The tile that this block of threads computes. */
 template <int NX>
@@ -29,7 +30,7 @@ DEVICE void find_tile(struct mul_job &job, const struct lode_cuda_mul_args &a, u
         const uint32_t r = blockIdx.y * NX + j;
         const bool wanted = r < a.n_x;
         job.x[j] = row_at<const uint8_t>(a.x, wanted ? r : a.n_x - 1) + (size_t)head * a.x_head;
-        job.y[j] = wanted ? (float *)(part.y + r * part.y_stride) + first : NULL;
+        job.y[j] = wanted ? (float *)(part.y + r * part.y_stride + (size_t)head * a.y_head) + first : NULL;
     }
 }
 
@@ -46,6 +47,31 @@ DEVICE void find_expert(struct mul_job &job, const struct lode_cuda_moe_args &a,
     job.y[0] = (float *)(a.y[kind] + pair * a.y_stride) + first;
 }
 
+/* A head's numbers, at most LODE_ROUNDED_HEAD, rounded where they are read: 8 neighbouring threads have 32 of them, or a warp 256. */
+struct rounded_x {
+    __align__(16) uint8_t of[LODE_ROUNDED_HEAD / 32 * 40];
+};
+static_assert(LODE_ROUNDED_HEAD <= 4 * MUL_THREADS && LODE_ROUNDED_HEAD % 256 == 0 && LODE_ROUNDED_HEAD / 256 * 304 <= sizeof(struct rounded_x),
+              "shared.h");
+template <class T> DEVICE const uint8_t *round_x(struct rounded_x *to, const uint8_t *x, uint32_t cols) {
+    const uint32_t per = T::BLOCK == 256 ? 8 : 4, first = threadIdx.x * per; /* a thread's numbers */
+    const bool here = first < cols;
+    const float4 *from = (const float4 *)x + (here ? first / 4 : 0);
+    if constexpr (T::BLOCK == 256) {
+        if (here) { /* whole warps */
+            const float4 u = from[0], v = from[1];
+            const float eight[8] = {u.x, u.y, u.z, u.w, v.x, v.y, v.z, v.w};
+            round_a256(to->of + first / 256 * 304, eight);
+        }
+    } else {
+        const struct rounded r = round_a32(from[0]);
+        if (here)
+            put_a32(to->of + first / 32 * 40, r);
+    }
+    __syncthreads();
+    return to->of;
+}
+
 #define MUL_QUANT(name, NX)                                                                        \
     KERNEL(MUL_THREADS)                                                                            \
     mul_##name##_##NX(const __grid_constant__ struct lode_cuda_mul_args a) {                       \
@@ -54,6 +80,11 @@ DEVICE void find_expert(struct mul_job &job, const struct lode_cuda_moe_args &a,
         __shared__ float acc[32];                                                                  \
         struct mul_job job;                                                                        \
         find_tile<NX>(job, a, tile_rows<NX>::N);                                                   \
+        if (NX == 1) {                                                                             \
+            __shared__ struct rounded_x x;                                                         \
+            if (a.rounds)                                                                          \
+                job.x[0] = round_x<struct name>(&x, job.x[0], a.cols);                             \
+        }                                                                                          \
         mul_quant<struct name, NX>(job, stage, acc);                                               \
     }
 #define MUL_FLOAT(name, NX)                                                                        \

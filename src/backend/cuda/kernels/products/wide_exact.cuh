@@ -72,6 +72,7 @@ DEVICE void store_unit(const struct exact_unit<false> &job, const struct lode_cu
     if (f.end.output == LODE_GEMV_ADD) /* of one part */
         p.residual = (const uint8_t *)f.end.residual + job.first_x * p.residual_stride +
                      (job.y - (const uint8_t *)f.g.parts[0].y);
+    p.y += between_heads(f.g, (uint32_t)(job.y - (const uint8_t *)f.g.parts[0].y) / (W_ROWS * sizeof(float)));
     store_results<N, T::BLOCK == 256 ? 8 : 4>(p, f.end, acc, at.row); /* of blocks of 32 more spill */
 }
 /* Gate and up, which have no biases, multiplied with each other. */
