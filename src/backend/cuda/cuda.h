@@ -155,6 +155,8 @@ enum { LODE_CUDA_OWN_SHARED = 8 << 10 }; /* bytes that a kernel may take beside 
 /* Bytes of shared memory that a launch may ask for. */
 static inline uint32_t lode_cuda_room(const struct lode_cuda *c) { return (uint32_t)(c->shared_max - LODE_CUDA_OWN_SHARED); }
 
+/* find.c: fills c->kernels, of the device whose context is the thread's. */
+int lode_cuda_find_kernels(struct lode_cuda *c, struct lode_error *err);
 /* Makes the device's context the thread's. */
 int lode_cuda_enter(const struct lode_cuda *c, struct lode_error *err);
 /* size bytes of its memory, or of the host's for asynchronous copies (p: of a pointer).  LODE_ERR_NOMEM with
