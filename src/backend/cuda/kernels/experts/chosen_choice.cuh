@@ -13,6 +13,7 @@ DEVICE struct route_of choose_here(const struct lode_cuda_chosen_in_args &s) {
     if (blockIdx.x == 0 && threadIdx.x < 32) {
         put_choice(s.choice, q, at<float>(s.choice.y.data));
         __threadfence();
+        __syncwarp(); /* each lane's own, before any says so */
         let_next_come();
     }
     return {(int)q->ids[i], s.a.weigh_input ? quick_weight(s.choice, q) : 0};
