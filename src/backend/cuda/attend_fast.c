@@ -35,11 +35,12 @@ static uint32_t long_slot(const struct lode_cuda_att_args *a) { return LODE_ATT_
 static uint32_t long_shared(const struct lode_cuda_att_args *a, uint32_t rows, uint32_t slots) {
     return LODE_ATT_LONG_SHARED(rows, a->head_dim, 0) + slots * long_slot(a);
 }
+static uint32_t long_room(const struct op *o) { return (uint32_t)o->r->c->shared_max - LODE_ATT_LONG_OWN; }
 static bool takes_long(const struct op *o, const struct lode_cuda_attend_kernels *k, const struct lode_cuda_att_args *a) {
     bool all = a->head_dim <= LODE_ATT_LONG_DIM && a->head_dim_v <= LODE_ATT_LONG_DIM_V;
     for (int i = 0; i < 8; i++)
         all &= k->large[i / 4][i / 2 % 2][i % 2] != NULL;
-    return all && long_shared(a, 16, 1) <= lode_cuda_room(o->r->c);
+    return all && long_shared(a, 16, 1) <= long_room(o);
 }
 
 /* The kernels of a layer; NULL: its attention is exact. */
@@ -232,7 +233,7 @@ static int run_latent(const struct op *o, const struct lode_cuda_attend_kernels 
  * every n-th chain. */
 static int run_long(const struct op *o, const struct lode_cuda_attend_kernels *k, const struct lode_cuda_att_args *a) {
     enum { LEAST_CHAINS = 3 }; /* with fewer joining takes longer than walking */
-    const uint32_t group = a->n_heads / a->n_kv_heads, room = lode_cuda_room(o->r->c), multiprocessors = (uint32_t)o->r->c->multiprocessors;
+    const uint32_t group = a->n_heads / a->n_kv_heads, room = long_room(o), multiprocessors = (uint32_t)o->r->c->multiprocessors;
     const bool many = group * o->step->n_rows > 16 && long_shared(a, 32, 1) <= room;
     const uint32_t rows = many ? 32 : 16, tiles = lode_cuda_attention_tiles(o, group, rows), blocks = a->n_kv_heads * tiles;
     struct lode_cuda_att_long_args args = {.att = *a, .slots = long_shared(a, rows, 2) <= room ? 2 : 1, .slot_size = long_slot(a)};

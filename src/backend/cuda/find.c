@@ -211,7 +211,7 @@ static int find_attend(struct lode_cuda *c, struct lode_cuda_attend_kernels *k, 
     static const char *const large[] = {"attend_long", "attend_long_parts", "attend_latent", "attend_latent_parts"};
     for (uint32_t i = 0; i < 8; i++) {
         snprintf(name, sizeof name, "%s_%u", type, 16u << i % 2);
-        LODE_TRY(find_fast(c, LODE_CUDA_MODULE_attention_long, large[i / 2], name, most, &k->large[i / 4][i / 2 % 2][i % 2], err));
+        LODE_TRY(find_fast(c, LODE_CUDA_MODULE_attention_long, large[i / 2], name, c->shared_max - LODE_ATT_LONG_OWN, &k->large[i / 4][i / 2 % 2][i % 2], err));
     }
     return 0;
 }

@@ -210,6 +210,7 @@ template <class T, int ROWS, bool PARTS, bool LATENT> DEVICE void attend(const s
     const uint32_t dim = LATENT ? LONG_DIM : a.head_dim, dim_v = LATENT ? LONG_DIM_V : a.head_dim_v;
     const uint32_t steps = dim / 16, slots = f.slots, tid = threadIdx.x;
     __shared__ uint32_t most[ROWS];
+    static_assert(sizeof most <= LODE_ATT_LONG_OWN, "attention_shared.h");
     uint4 *const q = (uint4 *)long_mem;
     float *const scores = (float *)(long_mem + ROWS * 2 * dim);
     uint8_t *const slot = (uint8_t *)(scores + ROWS * LD_S);

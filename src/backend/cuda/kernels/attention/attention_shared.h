@@ -115,6 +115,8 @@ struct lode_cuda_att_wide_args {
  * pages are added up as: what one leaves is about as long as its page; bytes of shared memory of so many query rows, beside slots, and of a slot for
  * keys or values. */
 enum { LODE_ATT_LONG_DIM = 576, LODE_ATT_LONG_DIM_V = 512, LODE_ATT_LONG_THREADS = 256, LODE_ATT_LONG_SCORES = 64 + 8, LODE_ATT_LONG_CHAINS = 128 };
+/* What its blocks take beside what a launch gives them: less than LODE_CUDA_OWN_SHARED, so that a slot fits where there are 99 KB. */
+enum { LODE_ATT_LONG_OWN = 256 };
 #define LODE_ATT_LONG_SLOT(dim) (64 * LODE_ATT_FAST_STRIDE(dim))
 #define LODE_ATT_LONG_SHARED(rows, dim, slots) ((rows) * (2 * (dim) + 4 * LODE_ATT_LONG_SCORES) + (slots) * LODE_ATT_LONG_SLOT(dim))
 struct lode_cuda_att_long_args {
