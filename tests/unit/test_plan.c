@@ -163,6 +163,16 @@ static int check(const struct lode_plan *p) {
     return n;
 }
 
+/* Its plan, which nobody needs afterwards, nor the graph. */
+static void check_graph(struct lode_graph *g) {
+    struct lode_error err;
+    struct lode_plan p;
+    assert_int_equal(lode_plan_compile(&p, g, &(struct lode_plan_opts){0}, &err), 0);
+    check(&p);
+    lode_plan_deinit(&p);
+    lode_graph_free(g);
+}
+
 static void live_values_do_not_overlap(void **state) {
     (void)state;
     char folder[2048];
@@ -277,8 +287,6 @@ static void rounded_twins_are_shared(void **state) {
 static void logits_stay_until_experts_are_chosen(void **state) {
     (void)state;
     struct lode_graph g = {0};
-    struct lode_error err;
-    struct lode_plan p;
     const struct lode_operand router = {0, LODE_F32, 128, 256, 1, NULL, NULL}, experts = {1, LODE_Q4_K, 256, 256, 128, NULL, NULL},
                               shared = {129, LODE_Q4_K, 256, 256, 1, NULL, NULL};
     const struct lode_operand *const w[LODE_MAX_WEIGHTS] = {&experts, &experts, &experts};
@@ -287,10 +295,7 @@ static void logits_stay_until_experts_are_chosen(void **state) {
     struct lode_node *pairs = lode_g_route(&g, lode_g_linear(&g, x, &router, NULL), NULL, &route);
     struct lode_node *y = lode_g_experts(&g, x, pairs, w, LODE_GLU_SILU, false);
     g.result = lode_g_add(&g, y, lode_g_linear(&g, x, &shared, NULL), 1);
-    assert_int_equal(lode_plan_compile(&p, &g, &(struct lode_plan_opts){0}, &err), 0);
-    check(&p);
-    lode_plan_deinit(&p);
-    lode_graph_free(&g);
+    check_graph(&g);
 }
 
 /* Nothing of what latent attention's queries and rows come from is written over until they are all in their places, whatever the products'
@@ -301,8 +306,6 @@ static void latent_rows_stay_until_queries_are_joined(void **state) {
     static const enum lode_dtype types[] = {LODE_Q8_0, LODE_BF16};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         struct lode_graph g = {0};
-        struct lode_error err;
-        struct lode_plan p;
         const struct lode_operand all = {0, LODE_Q8_0, HEADS * (PLAIN + ROPE), D, 1, NULL, NULL}, row = {1, LODE_Q8_0, RANK + ROPE, D, 1, NULL, NULL},
                                   k_b = {2, types[i], HEADS * RANK, PLAIN, 1, NULL, NULL};
         const union lode_op_params att = {.attention = {.n_heads = HEADS, .n_kv_heads = 1, .head_dim = RANK + ROPE, .head_dim_v = RANK, .scale = 1}};
@@ -314,10 +317,7 @@ static void latent_rows_stay_until_queries_are_joined(void **state) {
         kept = lode_g_join(&g, c, lode_g_rope(&g, lode_g_slice(&g, kept, RANK, ROPE), table, 1, true), 1);
         struct lode_node *put = lode_g_kv_put(&g, kept, kept, 0);
         g.result = lode_g_attention(&g, lode_g_join(&g, lode_g_heads(&g, qc, &k_b, HEADS), qr, HEADS), put, NULL, &att);
-        assert_int_equal(lode_plan_compile(&p, &g, &(struct lode_plan_opts){0}, &err), 0);
-        check(&p);
-        lode_plan_deinit(&p);
-        lode_graph_free(&g);
+        check_graph(&g);
     }
 }
 

@@ -1,11 +1,7 @@
 /* chain.c - what of a plan belongs together around a product, and what of it a fused launch must leave behind. */
 #include "backend/cuda/fuse.h"
 
-static size_t row_bytes(const struct lode_value *v) {
-    size_t bytes = 0;
-    lode_dtype_row_size(v->type, v->width, &bytes);
-    return bytes;
-}
+static size_t row_bytes(const struct lode_value *v) { return lode_cuda_numbers_size(v->type, v->width); }
 
 bool lode_cuda_overlap(const struct lode_value *a, const struct lode_value *b, uint32_t n) {
     const uintptr_t p = (uintptr_t)a->data, q = (uintptr_t)b->data;

@@ -98,7 +98,7 @@ static void set_queries(const struct queries *q, struct lode_cuda_latent_args *a
         a->rounded = lode_cuda_mat(result_of(q->quant));
     *h = (struct lode_cuda_heads){.x = q->quant ? a->rounded : a->q,
                                   .y = lode_cuda_mat(y),
-                                  .x_head = q->quant ? lode_cuda_head_size(LODE_A32, a->plain) : a->head * (uint32_t)sizeof(float),
+                                  .x_head = q->quant ? lode_cuda_numbers_size(LODE_A32, a->plain) : a->head * (uint32_t)sizeof(float),
                                   .y_head = (a->turned_head - rank) * (uint32_t)sizeof(float)};
     if (!q->quant)
         h->x.data += a->plain_at * sizeof(float);

@@ -253,17 +253,11 @@ int lode_cuda_run_heads(const struct op *o, const struct lode_cuda_heads *h) {
                                                          .head_rows = head_rows, .x_head = h->x_head, .y_head = h->y_head});
 }
 
-uint32_t lode_cuda_head_size(enum lode_dtype type, uint32_t cols) {
-    size_t size = 0;
-    lode_dtype_row_size(type, cols, &size);
-    return (uint32_t)size;
-}
-
 static int run_heads(const struct op *o) {
     const struct lode_value *x = &o->in->in[0];
     const struct lode_part *p = &o->in->parts[0];
     return lode_cuda_run_heads(o, &(struct lode_cuda_heads){.x = lode_cuda_mat(x), .y = lode_cuda_mat(&p->out),
-                                                            .x_head = lode_cuda_head_size(x->type, p->w->cols)});
+                                                            .x_head = lode_cuda_numbers_size(x->type, p->w->cols)});
 }
 
 static int run_gather(const struct op *o) {

@@ -177,15 +177,13 @@ uint32_t lode_cuda_streams_fast(const struct op *o, const struct lode_part *part
 int lode_cuda_run_stream_fast(const struct op *o, const struct lode_cuda_few_args *f);
 
 /* ops.c: a HEADS instruction from and to wherever that is said: bytes from a head's columns of x to the next one's, and between a head's
- * results and the next one's.  rounds: of one row, x are floats that are still to be rounded (LODE_ROUNDED_HEAD).  And bytes of a head's
- * columns. */
+ * results and the next one's.  rounds: of one row, x are floats that are still to be rounded (LODE_ROUNDED_HEAD). */
 struct lode_cuda_heads {
     struct lode_cuda_mat x, y;
     uint32_t x_head, y_head;
     bool rounds;
 };
 int lode_cuda_run_heads(const struct op *o, const struct lode_cuda_heads *h);
-uint32_t lode_cuda_head_size(enum lode_dtype type, uint32_t cols);
 
 /* experts.c: an EXPERTS instruction whose weights are all here. */
 int lode_cuda_run_experts(const struct op *o);
@@ -363,6 +361,12 @@ int lode_cuda_send_step(struct run *r, bool to_graph, struct lode_error *err);
 /* Where the draws lie on the device. */
 lode_dev lode_cuda_step_draws(const struct run *r, const struct lode_step *step);
 
+/* Bytes of so many numbers of a value's row. */
+static inline uint32_t lode_cuda_numbers_size(enum lode_dtype type, uint32_t n) {
+    size_t size = 0;
+    lode_dtype_row_size(type, n, &size);
+    return (uint32_t)size;
+}
 static inline uint32_t lode_cuda_up(uint32_t n, uint32_t by) { return (n + by - 1) / by; }
 /* Groups of eight that up to LODE_FEW_ROWS rows are for the kernels that take a few: one, two or four. */
 static inline uint32_t lode_cuda_groups_of(uint32_t n) { return n > 16 ? 4 : n > 8 ? 2 : 1; }

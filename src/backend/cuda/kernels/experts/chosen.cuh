@@ -66,6 +66,18 @@ DEVICE void wait_but(uint32_t n) {
 }
 static_assert(LODE_CHOSEN_SLOTS == 4, "wait_but");
 
+/* The definition's sum over pairs, two of n fours, AHEAD of which are read at once. */
+template <int AHEAD> DEVICE float sum_of_pairs(const float4 *p, uint32_t n) {
+    float acc = 0;
+#pragma unroll(AHEAD)
+    for (uint32_t i = 0; i < n; i++) {
+        const float4 v = p[i];
+        acc = fmaf(v.x, v.y, acc);
+        acc = fmaf(v.z, v.w, acc);
+    }
+    return acc;
+}
+
 /* name_SUFFIX: f<type>(its arguments). */
 #define CHOSEN(name, f, args, suffix, type)                                                        \
     extern "C" __global__ void __launch_bounds__(CHOSEN_THREADS, 1)                                \

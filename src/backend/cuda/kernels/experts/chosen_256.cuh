@@ -34,16 +34,6 @@ DEVICE void put_half(const uint8_t *row, const uint8_t *x, uint32_t nb, uint32_t
 }
 
 /* The definition's sum over a row's pairs. */
-DEVICE float add_pairs(const uint8_t *pairs, uint32_t nb) {
-    const float4 *p = (const float4 *)pairs;
-    float acc = 0;
-#pragma unroll 2
-    for (uint32_t b = 0; b < nb; b++) {
-        const float4 v = p[b];
-        acc = fmaf(v.x, v.y, acc);
-        acc = fmaf(v.z, v.w, acc);
-    }
-    return acc;
-}
+DEVICE float add_pairs(const uint8_t *pairs, uint32_t nb) { return sum_of_pairs<2>((const float4 *)pairs, nb); }
 
 #endif

@@ -86,15 +86,7 @@ template <class T> struct pairs_of {
 
 /* The definition's sum over nb blocks' pairs. */
 template <class T> DEVICE float add_blocks(const uint8_t *pairs, uint32_t nb) {
-    const float4 *p = (const float4 *)pairs;
-    const uint32_t n = pairs_of<T>::TWO ? nb : nb / 2;
-    float acc = 0;
-#pragma unroll 8
-    for (uint32_t i = 0; i < n; i++) {
-        const float4 v = p[i];
-        acc = fmaf(v.x, v.y, acc);
-        acc = fmaf(v.z, v.w, acc);
-    }
+    float acc = sum_of_pairs<8>((const float4 *)pairs, pairs_of<T>::TWO ? nb : nb / 2);
     if (!pairs_of<T>::TWO && nb % 2) {
         const float2 v = ((const float2 *)pairs)[nb - 1];
         acc = fmaf(v.x, v.y, acc);

@@ -124,12 +124,7 @@ template <int TYPE> DEVICE void gate_and_up(const struct lode_cuda_chosen_in_arg
     struct walk w = begin_walk(s);
     struct halves_of halves;
     halves.set(s.nb, 2 * each);
-    wait_for_last();
-    if (!s.chooses || blockIdx.x) /* after the wait, and by the first block when the route is there: who comes next may read it before it waits */
-        let_next_come();
-    struct route_of route;
-    if (!s.chooses)
-        route = read_route(a);
+    struct route_of route = begin_chosen(s);
     const auto ask = [&](uint32_t unit, uint8_t *slot) {
         const uint32_t i = over(unit, s.per), first = (unit - i * s.per.by) * each;
         const int expert = __shfl_sync(0xffffffffu, route.expert, i);

@@ -153,12 +153,7 @@ template <class T> DEVICE void gate_and_up(const struct lode_cuda_chosen_in_args
     const bool adds = lane < ROWS, is_up = lane >= EACH; /* a thread a row */
     uint8_t *x = (uint8_t *)row_mem;
     struct units u = begin_units(s);
-    wait_for_last();
-    if (!s.chooses || blockIdx.x) /* after the wait, and by the first block when the route is there: who comes next may read it before it waits */
-        let_next_come();
-    struct route_of route;
-    if (!s.chooses)
-        route = read_route(a);
+    struct route_of route = begin_chosen(s);
     make_rounded<T>(a, x, [&] {
         if (!s.chooses)
             ask_first(u, s, route.expert);
