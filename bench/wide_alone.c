@@ -5,7 +5,8 @@
  *     cc -O2 -Isrc -Iinclude -o wide_alone bench/wide_alone.c build/liblode.a -ldl
  *     ./wide_alone wide_q4_k_128 4096 12288 512 before.cubin now.cubin     (kernel, rows of w, columns, rows of x)
  *
- * Kernels are wide_TYPE_64, wide_TYPE_128 and wide_glu_TYPE (rows: gate's and up's together).  bench/sass_stalls.py says where such
+ * N as 32e2048: 2,048 pairs of a row and one of 32 experts, some of which are wanted far more often than others; ROWS are an expert's.
+ * Kernels are wide_TYPE_64, wide_TYPE_128, wide_ahead_TYPE (64) and wide_glu_TYPE (rows: gate's and up's together).  bench/sass_stalls.py says where such
  * a kernel waits.
  */
 #include "backend/cuda/driver.h"
@@ -53,6 +54,9 @@ struct shape {
     const struct type *type;
     uint32_t rows, cols, n, tile; /* of w, of both, of x; rows of a tile of x */
     bool gated;
+    uint32_t n_experts; /* 0: rows as they come */
+    uint32_t n_tiles;
+    struct lode_cuda_gemm_tile *tiles; /* behind one that says how many (n_experts) */
 };
 
 static size_t row_size(const struct shape *s) {
@@ -64,7 +68,8 @@ static size_t row_size(const struct shape *s) {
 /* Random bytes, and for each block scales from 2^-8 to 2^-7 of either sign. */
 static uint8_t *weights(const struct shape *s) {
     const size_t stride = row_size(s), nb = s->cols / s->type->block;
-    uint8_t *w = room(stride * s->rows);
+    const uint32_t rows = s->rows * (s->n_experts ? s->n_experts : 1);
+    uint8_t *w = room(stride * rows);
     int last = 3;
     while (last && s->type->planes[last][1] == 0)
         last--;
@@ -72,9 +77,9 @@ static uint8_t *weights(const struct shape *s) {
     for (int i = 0; i < last; i++)
         before += s->type->planes[i][1];
     const size_t each = s->type->planes[last][1];
-    for (size_t i = 0; i < stride * s->rows; i++)
+    for (size_t i = 0; i < stride * rows; i++)
         w[i] = (uint8_t)bits();
-    for (uint32_t r = 0; r < s->rows; r++)
+    for (uint32_t r = 0; r < rows; r++)
         for (size_t b = 0; b < nb; b++) {
             uint8_t *p = w + r * stride + nb * before + b * each;
             if (each == 1) /* an exponent (MXFP4) */
@@ -88,6 +93,28 @@ static uint8_t *weights(const struct shape *s) {
     return w;
 }
 
+/* Pairs' tiles as group_pairs lists them: those of many columns first. */
+static void sort_pairs(struct shape *s) {
+    uint32_t *counts = room(s->n_experts * sizeof *counts), left = s->n;
+    memset(counts, 0, s->n_experts * sizeof *counts);
+    for (; left; left--) {
+        const uint64_t a = bits() % s->n_experts, b = bits() % s->n_experts;
+        counts[a * b / s->n_experts]++;
+    }
+    s->tiles = room((s->n_experts + s->n / s->tile + 2) * sizeof *s->tiles);
+    for (int kind = 0; kind < 3; kind++) {
+        uint32_t first = 0;
+        for (uint32_t e = 0; e < s->n_experts; first += counts[e++])
+            for (uint32_t at = 0; at < counts[e]; at += s->tile) {
+                const uint32_t n = counts[e] - at < s->tile ? counts[e] - at : s->tile;
+                if ((n > 32 ? 0 : n > 16 ? 1 : 2) == kind)
+                    s->tiles[++s->n_tiles] = (struct lode_cuda_gemm_tile){e, first + at, n, 0};
+            }
+    }
+    s->tiles[0] = (struct lode_cuda_gemm_tile){s->n_tiles, 0, 0, 0};
+    free(counts);
+}
+
 static size_t tile_size(const struct shape *s) {
     return (size_t)s->tile * (s->type->block == 256 ? s->cols / 256 * 584 : (s->cols + 127) / 128 * 160);
 }
@@ -97,8 +124,8 @@ static uint8_t *columns(const struct shape *s) {
     enum { ROWS = 64 };
     const float scale = s->gated ? 1e-12f : 1e-5f; /* gated results within reach of silu's short way */
     const bool by_256 = s->type->block == 256;
-    uint8_t *x = room(tile_size(s) * (s->n / s->tile)), *p = x;
-    for (uint32_t t = 0; t < s->n / s->tile; t++)
+    uint8_t *x = room(tile_size(s) * s->n_tiles), *p = x;
+    for (uint32_t t = 0; t < s->n_tiles; t++)
         for (uint32_t b = 0; b < (by_256 ? s->cols / 256 : (s->cols + 127) / 128); b++) {
             const uint32_t n = s->tile, some = by_256 ? ROWS : 4 * ROWS;
             for (uint32_t i = 0; i < n * (by_256 ? 256u : 128u); i++)
@@ -161,13 +188,37 @@ static void launch(void *function, uint32_t grid, struct lode_cuda_packed_args *
 }
 
 static const struct type *type_in(const char *kernel) {
-    const char *name = kernel + (strncmp(kernel, "wide_glu_", 9) == 0 ? 9 : strncmp(kernel, "wide_", 5) == 0 ? 5 : 0);
+    static const char *const prefixes[] = {"wide_glu_", "wide_ahead_", "wide_"};
+    const char *name = kernel;
+    for (int i = 0; i < 3 && name == kernel; i++)
+        if (strncmp(kernel, prefixes[i], strlen(prefixes[i])) == 0)
+            name += strlen(prefixes[i]);
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         const size_t n = strlen(types[i].name);
         if (strncmp(name, types[i].name, n) == 0 && (name[n] == 0 || strcmp(name + n, "_64") == 0 || strcmp(name + n, "_128") == 0))
             return &types[i];
     }
     return NULL;
+}
+
+/* Whether two results of `rows` numbers for each row of x are the same; says where they are not. */
+static bool are_same(const uint32_t *a, const uint32_t *b, const struct shape *s, uint32_t rows) {
+    size_t other = 0, first = 0;
+    for (size_t i = (size_t)rows * s->n; i-- > 0;)
+        if (a[i] != b[i])
+            other++, first = i;
+    if (!other)
+        return true;
+    const uint32_t x = (uint32_t)(first / rows);
+    uint32_t t = s->n_experts ? 1 : 0;
+    while (t && t < s->n_tiles && (x < s->tiles[t].first || x >= s->tiles[t].first + s->tiles[t].n))
+        t++;
+    fprintf(stderr, "%zu numbers are others; first: row %u of x, row %u of w, %g for %g", other, x, (uint32_t)(first % rows),
+            (double)lode_bits_f32(a[first]), (double)lode_bits_f32(b[first]));
+    if (t)
+        fprintf(stderr, "; row %u of tile %u of %u, of %u rows", x - s->tiles[t].first, t - 1, s->n_tiles, s->tiles[t].n);
+    fprintf(stderr, "\n");
+    return false;
 }
 
 int main(int argc, char **argv) {
@@ -178,12 +229,16 @@ int main(int argc, char **argv) {
         return 2;
     }
     const size_t name = strlen(kernel);
-    struct shape s = {type, (uint32_t)atoi(argv[2]), (uint32_t)atoi(argv[3]), (uint32_t)atoi(argv[4]), 128, false};
+    struct shape s = {type, (uint32_t)atoi(argv[2]), (uint32_t)atoi(argv[3]), 0, 128, false, 0, 0, NULL};
+    const char *experts = strchr(argv[4], 'e');
+    s.n_experts = experts ? (uint32_t)atoi(argv[4]) : 0;
+    s.n = (uint32_t)atoi(experts ? experts + 1 : argv[4]);
     s.gated = strncmp(kernel, "wide_glu_", 9) == 0;
-    if (!s.gated && strcmp(kernel + name - 3, "_64") == 0)
+    if (!s.gated && (strcmp(kernel + name - 3, "_64") == 0 || strncmp(kernel, "wide_ahead_", 11) == 0))
         s.tile = 64;
-    if (s.rows == 0 || s.rows % 256 || s.cols == 0 || s.cols % 256 || s.n == 0 || s.n % s.tile) {
-        fprintf(stderr, "wide_alone: rows and columns are multiples of 256, N of %u\n", s.tile);
+    const uint32_t whole = s.gated ? 128 : 8;
+    if (s.rows == 0 || s.rows % whole || s.cols == 0 || s.cols % type->block || s.n == 0 || (!experts && s.n > s.tile && s.n % s.tile) || (experts && s.n_experts == 0)) {
+        fprintf(stderr, "wide_alone: rows are a multiple of %u, columns of %u, N is one of %u or less\n", whole, type->block, s.tile);
         return 2;
     }
     struct lode_error err = {0};
@@ -197,18 +252,31 @@ int main(int argc, char **argv) {
 
     const uint32_t out = s.gated ? s.rows / 2 : s.rows;
     const size_t y_size = (size_t)out * s.n * sizeof(float), stride = row_size(&s);
+    if (experts)
+        sort_pairs(&s);
+    else
+        s.n_tiles = (s.n + s.tile - 1) / s.tile;
+    const uint32_t matrices = experts ? s.n_experts : 1;
     uint8_t *w = weights(&s), *x = columns(&s);
     uint32_t *y = room(y_size), *first = room(y_size);
     memset(y, 0xff, y_size);
-    const lode_cu_ptr at_w = on_device(w, stride * s.rows), at_x = on_device(x, tile_size(&s) * (s.n / s.tile)),
+    const lode_cu_ptr at_w = on_device(w, stride * s.rows * matrices), at_x = on_device(x, tile_size(&s) * s.n_tiles),
                       at_y = on_device(y, y_size);
     struct lode_cuda_packed_args a = {.g = {.n_parts = 1, .n_x = s.n, .cols = s.cols, .x_div = 1, .x = {at_x, tile_size(&s)},
-                                            .w_tiles = s.gated ? out / 64 : out / LODE_WIDE_W},
+                                            .w_tiles = s.gated ? out / 64 : (out + LODE_WIDE_W - 1) / LODE_WIDE_W},
                                       .end = {.output = s.gated ? LODE_GEMV_GLU : 0, .scale = 1}};
     a.g.parts[0] = (struct lode_cuda_part){.w = at_w, .y = at_y, .w_stride = stride, .y_stride = out * sizeof(float), .rows = out};
     a.g.parts[1] = a.g.parts[0];
     a.g.parts[1].w = at_w + (lode_cu_ptr)out * stride;
-    const uint32_t units = a.g.w_tiles * (s.n / s.tile), grid = units < MULTIPROCESSORS ? units : MULTIPROCESSORS;
+    if (experts) {
+        uint32_t *list = room(s.n * sizeof *list);
+        for (uint32_t i = 0; i < s.n; i++)
+            list[i] = i;
+        a.g.tiles = on_device(s.tiles, (s.n_tiles + 1) * sizeof *s.tiles);
+        a.g.list = on_device(list, s.n * sizeof *list);
+        a.g.expert_size[0] = a.g.expert_size[1] = s.rows * stride;
+    }
+    const uint32_t units = a.g.w_tiles * s.n_tiles, grid = units < MULTIPROCESSORS ? units : MULTIPROCESSORS;
 
     const int n = argc - 5;
     void *kernels[MOST];
@@ -221,7 +289,7 @@ int main(int argc, char **argv) {
         launch(kernels[i], grid, &a);
         must(cu.to_host(i ? y : first, at_y, y_size, stream), "copy");
         must(cu.stream_wait(stream), argv[5 + i]);
-        same[i] = !i || memcmp(y, first, y_size) == 0;
+        same[i] = !i || are_same(y, first, &s, out);
     }
     for (int turn = 0; turn < TURNS; turn++)
         for (int i = 0; i < n; i++) {
@@ -232,10 +300,19 @@ int main(int argc, char **argv) {
             const double took = (lode_clock() - start) / RUNS;
             best[i] = took < best[i] ? took : best[i];
         }
+    for (int i = 0; i < n; i++) { /* and when it has run often */
+        for (int k = 0; k < RUNS; k++) {
+            must(cu.set8(at_y, 0xff, y_size, stream), "set");
+            launch(kernels[i], grid, &a);
+            must(cu.to_host(y, at_y, y_size, stream), "copy");
+            must(cu.stream_wait(stream), argv[5 + i]);
+            same[i] = same[i] && are_same(y, first, &s, out);
+        }
+    }
     /* of a multiprocessor, for 128 rows by 128 by 256 numbers, at the clock that notes reckon with */
     const double blocks = (double)s.rows / 128 * s.n / 128 * s.cols / 256 / MULTIPROCESSORS;
     for (int i = 0; i < n; i++)
-        printf("%s %u x %u by %u  %-24s %9.1f us  %6.0f cycles  %.3f  %s\n", kernel, s.rows, s.cols, s.n, argv[5 + i], best[i] * 1e6,
+        printf("%s %u x %u by %s  %-24s %9.1f us  %6.0f cycles  %.3f  %s\n", kernel, s.rows, s.cols, argv[4], argv[5 + i], best[i] * 1e6,
                best[i] * CLOCK_MHZ * 1e6 / blocks, best[0] / best[i], same[i] ? "the same" : "OTHER BITS");
     for (int i = 0; i < n; i++)
         if (!same[i])

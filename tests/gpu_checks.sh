@@ -18,6 +18,15 @@ part() { # name, command...
 nvidia-smi --query-gpu=name,driver_version,memory.free --format=csv,noheader
 part opcheck timeout 240 "$build/tests/opcheck/opcheck" --device cuda --jobs $jobs
 part opcheck_fast timeout 400 "$build/tests/opcheck/opcheck" --device cuda --numerics fast --jobs $jobs
+# Launches that overlap have nothing to do in opcheck's small products: a model of real shape, whose repetitions must end with the same logits.
+if python3 -c 'import gguf, numpy' 2>/dev/null; then
+    shape=$(mktemp)
+    part shape timeout 120 python3 "$tests/../bench/other_shapes.py" gpt-oss "$shape" 4
+    part repeated timeout 60 "$build/lode" bench "$shape" -p 128,512 -n 16 -r 50 --no-bandwidth
+    rm -f "$shape"
+else
+    echo "skip  repeated: Python has no gguf"
+fi
 part draws env PARTS=draws timeout 120 python3 "$tests/device.py" "$build/lode" cuda
 part doctor timeout 60 "$build/lode" doctor --no-disk
 if command -v compute-sanitizer >/dev/null; then

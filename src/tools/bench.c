@@ -17,6 +17,7 @@
 
 #include "lode/lode.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,7 +86,8 @@ static const struct arg_spec spec = {
         "1-8, 1-9+2, 16-128*2; every combination is measured.  Beside tokens/s stand the bytes of\n"
         "weights and KV read per second, their share of the machine's read bandwidth just\n"
         "before and after (of peak; of a model wholly on one GPU that GPU's, measured once, if 512 MiB\n"
-        "of it are free), and a fingerprint of the last logits: where it differs, the numbers do too.\n"
+        "of it are free), and a fingerprint of the last logits: where it differs, the numbers do too;\n"
+        "where repetitions of one test differ, that is an error.\n"
         "Prompts show operations per second in the products with weights (GOPS), and their share of\n"
         "what the machine's dot products give on registers alone.\n"
         "Shares above 100 % mean that the model lives in the CPU's cache.",
@@ -141,6 +143,10 @@ static uint64_t fingerprint(const float *logits, size_t n) {
     for (size_t i = 0; i < n * sizeof *logits; i++)
         h = (h ^ b[i]) * 0x100000001b3u;
     return h;
+}
+
+static uint64_t last_fingerprint(const struct bench *b) {
+    return fingerprint(lode_session_logits(b->session), lode_model_info(b->model)->n_vocab);
 }
 
 /* As generating does: what a default sampler looks at, or the likeliest token.  Of the last of n tokens all
@@ -309,6 +315,13 @@ static int run_test(struct bench *b, const struct test *t, struct lode_session_o
     b->reads[0] = compared ? read_now(b, row) : 0;
     for (size_t i = 0; i < n && rc == 0; i++) {
         rc = once(b, t, &b->ns[i], err);
+        const uint64_t print = rc == 0 ? last_fingerprint(b) : 0;
+        if (rc == 0 && i > 0 && print != row->fingerprint)
+            rc = tool_fail(err, LODE_ERR_DEVICE, row->filename,
+                           "repetition %zu ended with other logits (%016" PRIx64 ") than the one before (%016" PRIx64
+                           "): the same input must give the same numbers; a processor, memory or lode errs",
+                           i + 1, print, row->fingerprint);
+        row->fingerprint = print;
         progress_update(&b->bar, ++b->n_done);
         b->ts[i] = (double)b->ns[i]; /* first the times, then the rates */
         b->reads[i + 1] = compared ? read_now(b, row) : 0;
@@ -334,8 +347,6 @@ static int run_test(struct bench *b, const struct test *t, struct lode_session_o
     row->ops_per_token = t->n_prompt && !t->n_gen ? 2 * (double)(lode_model_info(b->model)->prompt_int_macs +
                                                     lode_model_info(b->model)->prompt_float_macs)
                                       : 0;
-    row->fingerprint =
-        fingerprint(lode_session_logits(b->session), lode_model_info(b->model)->n_vocab);
     return 0;
 }
 

@@ -36,7 +36,7 @@
 #define LODE_CUDA_MODULE_LIST(X) \
     X(rows) X(positions) X(latent) X(experts) X(chosen_in) X(chosen_in_32) X(chosen_out) X(chosen_out_32) X(mul) X(mul_packed) X(gemm) X(gemm_float) X(gemv) X(gemv_codebook) X(gemv_own) X(gemv_float) X(gemv_near) X(gemv_stream) \
     X(gemv_stream_k) X(gemv_stream_fast) X(few) X(attention) X(attention_tile) X(attention_large) X(attention_ring) X(decode) X(decode_short) X(decode_short_fast) X(decode_walk) X(decode_join) X(decode_join_rows) X(recur) X(wide) X(wide_own) X(best) X(fetch) X(reads) X(gemm_fast) X(gemv_fast) \
-    X(wide_glu) X(wide_fast) X(few_fast) X(few_own) X(few_mixed) X(few_experts) X(wide_gated) X(attention_fast) X(attention_long) X(attention_latent) X(attention_wide) X(decode_fast) X(decode_ring)
+    X(wide_glu) X(wide_ahead) X(wide_fast) X(few_fast) X(few_own) X(few_mixed) X(few_experts) X(wide_gated) X(attention_fast) X(attention_long) X(attention_latent) X(attention_wide) X(decode_fast) X(decode_ring)
 
 /* decode_walk.cu, each for 1, 2, 4 and 8 query heads: what keys and values are in; 128: heads of so many numbers, whose rows
  * follow one another. */
@@ -67,10 +67,12 @@ struct lode_cuda_kernels {
     void *gemm[LODE_DTYPE_COUNT]; /* for many; NULL: none */
     void *gemm_large[LODE_DTYPE_COUNT]; /* 128 rows of x a block of threads; NULL: of floats, or no room */
     void *wide[LODE_DTYPE_COUNT][2];         /* for many by Hopper's warpgroups, 64 and 128 */
+    void *wide_ahead[LODE_DTYPE_COUNT];      /* the same for pairs of experts, and for weights that are not tiles of 128 rows */
     void *wide_glu[LODE_DTYPE_COUNT];        /* gate and up multiplied; 128 rows a block */
     void *wide_glu_rounded[LODE_DTYPE_COUNT]; /* what they give rounded; of types whose blocks are of 32 */
     void *spread_32[2], *spread_256[2];      /* rows a block; NULL: on none but Hopper */
     void *spread_floats_32[2], *spread_floats_256[2];
+    void *spread_met_32, *spread_met_256; /* tiles of 64 rows */
     void *gemv[LODE_DTYPE_COUNT];   /* of floats */
     void *near[LODE_DTYPE_COUNT][LODE_NEAR_SIZES]; /* the same of few rows: 1, 2, 4 a block */
     void *stream[LODE_DTYPE_COUNT]; /* NULL: on none but Hopper */

@@ -26,7 +26,7 @@ static int multiply_sorted(const struct op *o, const struct lode_cuda_expert_pro
         a.expert_size[i] = e->call->size[e->first + i];
         tiles += (p->w->rows + LODE_GEMM_TILE_W - 1) / LODE_GEMM_TILE_W;
     }
-    const int wide = lode_cuda_run_wide_sorted(o, a, w, n_tiles, tiles);
+    const int wide = lode_cuda_run_wide_sorted(o, e, a, n_tiles, tiles);
     if (wide)
         return wide < 0 ? wide : 0;
     return lode_cuda_run_gemm(o, w, n_tiles, tiles, &a);
@@ -56,6 +56,11 @@ static int multiply_pairs(const struct op *o, const struct lode_cuda_expert_prod
                                 e->n_parts, 256, 0, &a);
 }
 
+/* Whether a product is made by tiles of pairs sorted by expert. */
+static bool is_sorted(const struct op *o, const struct lode_cuda_expert_call *e, const struct lode_operand *w) {
+    return e->n_tiles && lode_cuda_many_kernel(o, w);
+}
+
 static int multiply(const struct op *o, const struct lode_cuda_expert_product *e) {
     const struct lode_operand *w = e->parts[0].w;
     if (e->call->few)
@@ -69,11 +74,14 @@ static int multiply(const struct op *o, const struct lode_cuda_expert_product *e
         one.y[0] = e->y[1];
         return multiply(o, &one);
     }
-    return e->call->n_tiles && lode_cuda_many_kernel(o, w) ? multiply_sorted(o, e) : multiply_pairs(o, e);
+    return is_sorted(o, e->call, w) ? multiply_sorted(o, e) : multiply_pairs(o, e);
 }
 
 /* Whether gate and up meet where down's x is rounded. */
-static bool meets_late(const struct op *o, const struct lode_cuda_expert_call *e) { return e->few && o->in->op == LODE_OP_EXPERTS; }
+static bool meets_late(const struct op *o, const struct lode_cuda_expert_call *e) {
+    const struct lode_operand *down = o->in->op == LODE_OP_EXPERTS ? o->in->parts[2].w : NULL;
+    return down && (e->few || (is_sorted(o, e, down) && lode_cuda_takes_wide_sorted(o, down, e->n_tiles)));
+}
 
 /* Gate, up and activation of all pairs, to r->gate; where these meet late, gate alone, and up to r->up. */
 static int experts_in(const struct op *o, const struct lode_cuda_expert_call *e) {
@@ -105,7 +113,7 @@ static int experts_in(const struct op *o, const struct lode_cuda_expert_call *e)
 static int experts_out(const struct op *o, const struct lode_part *part, const struct lode_cuda_expert_call *e) {
     struct run *r = o->r;
     const enum lode_dtype act = lode_dtypes[part->w->type].act;
-    const bool rounded = !e->few && lode_dtype_is_rounded(act);
+    const bool late = meets_late(o, e), rounded = !e->few && !late && lode_dtype_is_rounded(act);
     if (rounded) {
         struct lode_cuda_row_args q = {
             .y = {r->h, r->ff_stride}, .a = {r->gate, r->ff_stride}, .width = part->w->cols};
@@ -117,7 +125,7 @@ static int experts_out(const struct op *o, const struct lode_part *part, const s
                                                  .n_parts = 1,
                                                  .x_div = 1,
                                                  .x = {rounded ? r->h : r->gate, r->ff_stride},
-                                                 .up = meets_late(o, e) ? r->up : 0,
+                                                 .up = late ? r->up : 0,
                                                  .y = {r->down},
                                                  .y_stride = r->out_stride};
     return multiply(o, &out);

@@ -71,6 +71,8 @@ static int find_family(struct lode_cuda *c, enum lode_dtype type, const char *su
         snprintf(name, sizeof name, "wide_%s_%d", suffix, 64 << i);
         LODE_TRY(find_wide(c, l->family == LODE_CUDA_COMMON ? LODE_CUDA_MODULE_wide : LODE_CUDA_MODULE_wide_own, name,
                            &c->kernels.wide[type][i], err));
+        snprintf(name, sizeof name, "wide_ahead_%s", suffix);
+        LODE_TRY(find_wide(c, LODE_CUDA_MODULE_wide_ahead, name, &c->kernels.wide_ahead[type], err));
         snprintf(name, sizeof name, "wide_fast_%s_%d", suffix, 64 << i);
         LODE_TRY(find_wide(c, LODE_CUDA_MODULE_wide_fast, name, &c->kernels.packed.wide[type][i], err));
     }
@@ -258,6 +260,8 @@ int lode_cuda_find_kernels(struct lode_cuda *c, struct lode_error *err) {
         LODE_TRY(find_fast(c, wide, "spread_floats", i ? "32_128" : "32_64", most, &c->kernels.spread_floats_32[i], err));
         LODE_TRY(find_fast(c, wide, "spread_floats", i ? "256_128" : "256_64", most, &c->kernels.spread_floats_256[i], err));
     }
+    LODE_TRY(find_wide(c, LODE_CUDA_MODULE_wide, "spread_met_32_64", &c->kernels.spread_met_32, err));
+    LODE_TRY(find_wide(c, LODE_CUDA_MODULE_wide, "spread_met_256_64", &c->kernels.spread_met_256, err));
 #define STREAM(suffix, type) \
     LODE_TRY(find_fast(c, LODE_CUDA_MODULE_gemv_stream, "stream", #suffix, (int)lode_cuda_room(c), &c->kernels.stream[LODE_##type], err));
     LODE_CUDA_FLOAT_LIST(STREAM) STREAM(q8_0, Q8_0)

@@ -204,7 +204,7 @@ struct lode_cuda_expert_product {
     const struct lode_cuda_expert_call *call;
     uint32_t first, n_parts, x_div; /* first: of the call's three; row of pair / x_div */
     struct lode_cuda_mat x;
-    lode_dev up; /* where x is gate's rows: up's, which meet them first (few_experts.c); else 0 */
+    lode_dev up; /* where x is gate's rows: up's, which meet them first (few_experts.c, wide.c); else 0 */
     lode_dev y[2];
     uint64_t y_stride;
 };
@@ -226,10 +226,11 @@ struct lode_cuda_gates_args lode_cuda_gates_args(const struct op *o);
 int lode_cuda_run_delta_gates(const struct op *o, const struct lode_cuda_gates_args *a);
 int lode_cuda_run_delta(const struct op *o);
 
-/* wide.c: products of pairs sorted by expert on Hopper's warpgroups, in at most x_tiles tiles; a: as for gemm.cu, all types
- * w's: 1, or 0 where the device or the type has none. */
-int lode_cuda_run_wide_sorted(const struct op *o, struct lode_cuda_gemm_args a, const struct lode_operand *w,
-                              uint32_t x_tiles, uint32_t w_tiles);
+/* wide.c: products of pairs sorted by expert on Hopper's warpgroups, in at most x_tiles tiles; g: as for gemm.cu, all types
+ * w's: 1, or 0 where the device or the type has none, which lode_cuda_takes_wide_sorted says too. */
+bool lode_cuda_takes_wide_sorted(const struct op *o, const struct lode_operand *w, uint32_t x_tiles);
+int lode_cuda_run_wide_sorted(const struct op *o, const struct lode_cuda_expert_product *e, struct lode_cuda_gemm_args g, uint32_t x_tiles,
+                              uint32_t w_tiles);
 
 /* The same of a HEADS instruction's part, head_rows rows of w a head, whose heads' rows of x lie in rows of `a`, which is as for gemm.cu but for
  * its parts. */

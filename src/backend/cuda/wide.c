@@ -23,18 +23,28 @@ static struct spread spread_of(const struct op *o, const struct lode_operand *w,
 
 static bool by_256(const struct spread *s) { return s->act == LODE_A256; }
 
-/* Rounded rows, to the first `tiles` of them; of so many heads, 1 where rows have none. */
-static int spread(const struct op *o, const struct spread *s, struct lode_cuda_spread_args a, uint32_t tiles, uint32_t heads) {
-    const struct lode_cuda_kernels *k = &o->r->c->kernels;
-    const int wide = s->n == 128;
-    /* a warp a block of 256 or four of 32, of which a head's row may have one or two */
-    const uint32_t blocks = by_256(s) ? s->cols / 256 : lode_cuda_up(s->cols, 128), warps = blocks < 8 ? blocks : 8;
+/* Of a row: a warp a block of 256 or four of 32, of which a head's row may have one or two. */
+struct spread_grid {
+    uint32_t blocks, warps; /* blocks of threads, warps of one */
+};
+static struct spread_grid grid_of(const struct spread *s) {
+    const uint32_t n = by_256(s) ? s->cols / 256 : lode_cuda_up(s->cols, 128), warps = n < 8 ? n : 8;
+    return (struct spread_grid){lode_cuda_up(n, warps), warps};
+}
+static struct lode_cuda_spread_args to_spread(const struct spread *s, struct lode_cuda_spread_args a) {
     a.y = s->at;
     a.tile_size = s->size;
     a.cols = s->cols;
     a.tile = s->n;
-    return lode_cuda_run_kernel(o, by_256(s) ? k->spread_256[wide] : k->spread_32[wide], tiles * s->n, lode_cuda_up(blocks, warps),
-                                heads, 32 * warps, 0, &a);
+    return a;
+}
+/* Rounded rows, to the first `tiles` of them; of so many heads, 1 where rows have none. */
+static int spread(const struct op *o, const struct spread *s, struct lode_cuda_spread_args a, uint32_t tiles, uint32_t heads) {
+    const struct lode_cuda_kernels *k = &o->r->c->kernels;
+    const int wide = s->n == 128;
+    const struct spread_grid g = grid_of(s);
+    a = to_spread(s, a);
+    return lode_cuda_run_kernel(o, by_256(s) ? k->spread_256[wide] : k->spread_32[wide], tiles * s->n, g.blocks, heads, 32 * g.warps, 0, &a);
 }
 /* Floats, n rows of them. */
 static int spread_floats(const struct op *o, const struct spread *s, const struct lode_cuda_wide_x *x, uint32_t first,
@@ -95,6 +105,10 @@ static uint32_t tile_rows(const struct op *o, const struct lode_operand *w, uint
     const uint32_t with_128 = 10 * lode_cuda_up(units - last, most) + (last ? tenths : 0);
     return units > last && with_128 <= tenths * lode_cuda_up(w_tiles * lode_cuda_up(n_x, 64), most) ? 128 : 64;
 }
+/* The same for a product by itself: what is less than a tile of w is brought word by word but by the kernel that brings it ahead. */
+static uint32_t best_rows(const struct op *o, const struct lode_operand *w, uint32_t w_tiles, uint32_t n_x) {
+    return w->rows % LODE_WIDE_W ? 64 : tile_rows(o, w, w_tiles, n_x, true);
+}
 uint32_t lode_cuda_wide_rows(const struct op *o, const struct lode_operand *w, uint32_t w_tiles, uint32_t n_x) {
     return tile_rows(o, w, w_tiles, n_x, false);
 }
@@ -123,7 +137,8 @@ static int multiply_parts(const struct op *o, const struct spread *s, const stru
     for (uint32_t p = 0; p < n_parts;) {
         const enum lode_dtype type = parts[p].w->type;
         struct lode_cuda_packed_args a = {.g = {.n_x = n, .cols = s->cols, .x_div = 1, .beside = p > 0}, .end = *end};
-        void *kernels[2] = {k->wide[type][0], k->wide[type][1]};
+        const bool ahead = s->n == 64 && parts[p].w->rows % LODE_WIDE_W;
+        void *kernels[2] = {ahead ? k->wide_ahead[type] : k->wide[type][0], k->wide[type][1]};
         uint32_t tiles = 0;
         for (; p < n_parts && parts[p].w->type == type; p++) {
             struct lode_cuda_part *part = &a.g.parts[a.g.n_parts++];
@@ -150,7 +165,7 @@ int lode_cuda_run_wide(const struct op *o, const struct lode_part *parts, uint32
     uint32_t tiles = 0;
     for (uint32_t i = 0; i < n_parts; i++)
         tiles += lode_cuda_up(parts[i].w->rows, LODE_WIDE_W);
-    const struct spread s = spread_of(o, w, gated ? GATED_ROWS : tile_rows(o, w, tiles, n_x, true));
+    const struct spread s = spread_of(o, w, gated ? GATED_ROWS : best_rows(o, w, tiles, n_x));
     const uint32_t most = (uint32_t)(LODE_CUDA_SCRATCH / s.size) * s.n; /* rows at once */
     if (most == 0 || (gated && !lode_cuda_can_gate(o, o->r->c->kernels.wide_glu, parts, n_x)))
         return 0;
@@ -183,7 +198,7 @@ uint64_t lode_cuda_wide_gated_size(const struct lode_operand *gate, uint32_t n_x
 }
 
 bool lode_cuda_wide_tiles(const struct op *o, const struct lode_part *p, uint32_t n_x, uint64_t used, struct lode_cuda_tiles *x) {
-    const struct spread s = spread_of(o, p->w, tile_rows(o, p->w, lode_cuda_up(p->w->rows, LODE_WIDE_W), n_x, true));
+    const struct spread s = spread_of(o, p->w, best_rows(o, p->w, lode_cuda_up(p->w->rows, LODE_WIDE_W), n_x));
     *x = (struct lode_cuda_tiles){.data = s.at + used, .size = s.size, .kind = LODE_TILES_SPREAD, .rows = s.n};
     return s.act == LODE_A32 && used + lode_cuda_up(n_x, s.n) * s.size <= LODE_CUDA_SCRATCH;
 }
@@ -205,7 +220,7 @@ int lode_cuda_run_wide_heads(const struct op *o, const struct lode_part *p, uint
     if (!kernels[0] || head_rows % LODE_WIDE_W)
         return 0;
     g.head_tiles = lode_cuda_divisor(head_rows / LODE_WIDE_W);
-    const struct spread s = spread_of(o, p->w, tile_rows(o, p->w, w_tiles, n_x, true));
+    const struct spread s = spread_of(o, p->w, best_rows(o, p->w, w_tiles, n_x));
     const uint32_t most = (uint32_t)(LODE_CUDA_SCRATCH / (n_heads * s.size)) * s.n; /* rows at once, of all heads */
     struct lode_cuda_spread_args sa = {.x = g.x, .x_div = 1, .x_head = g.x_head};
     if (most == 0)
@@ -226,16 +241,33 @@ int lode_cuda_run_wide_heads(const struct op *o, const struct lode_part *p, uint
 
 /* ---- rows sorted by expert ---- */
 
-int lode_cuda_run_wide_sorted(const struct op *o, struct lode_cuda_gemm_args g,
-                              const struct lode_operand *w, uint32_t x_tiles, uint32_t w_tiles) {
-    const struct spread s = spread_of(o, w, LODE_GEMM_TILE_X);
-    void *const *kernels = o->r->c->kernels.wide[w->type];
-    if (!kernels[0] || x_tiles * s.size > o->r->scratch_size)
+bool lode_cuda_takes_wide_sorted(const struct op *o, const struct lode_operand *w, uint32_t x_tiles) {
+    return o->r->c->kernels.wide_ahead[w->type] && x_tiles * spread_of(o, w, LODE_GEMM_TILE_X).size <= o->r->scratch_size;
+}
+
+/* Gate and up of pairs, where they meet, are rounded and spread. */
+static int spread_met(const struct op *o, const struct spread *s, const struct lode_cuda_expert_product *e,
+                      const struct lode_cuda_spread_args *to, uint32_t tiles) {
+    const struct lode_cuda_kernels *k = &o->r->c->kernels;
+    const struct lode_cuda_spread_met_args a = {.to = *to,
+                                                .route = e->call->route,
+                                                .up = e->up,
+                                                .n_used = e->call->n_used,
+                                                .act = o->in->p.experts.act,
+                                                .weigh_input = o->in->p.experts.weigh_input};
+    const struct spread_grid g = grid_of(s);
+    return lode_cuda_run_kernel(o, by_256(s) ? k->spread_met_256 : k->spread_met_32, tiles * s->n, g.blocks, 1, 32 * g.warps, 0, &a);
+}
+
+int lode_cuda_run_wide_sorted(const struct op *o, const struct lode_cuda_expert_product *e, struct lode_cuda_gemm_args g, uint32_t x_tiles,
+                              uint32_t w_tiles) {
+    const struct lode_operand *w = e->parts[0].w;
+    if (!lode_cuda_takes_wide_sorted(o, w, x_tiles))
         return 0;
-    const struct lode_cuda_spread_args sa = {
-        .x = g.x, .tiles = g.tiles, .list = g.list, .x_div = g.x_div};
+    const struct spread s = spread_of(o, w, LODE_GEMM_TILE_X);
+    const struct lode_cuda_spread_args sa = to_spread(&s, (struct lode_cuda_spread_args){.x = g.x, .tiles = g.tiles, .list = g.list, .x_div = g.x_div});
     struct lode_cuda_packed_args a = {.g = g};
-    LODE_TRY(spread(o, &s, sa, x_tiles, 1));
-    LODE_TRY(multiply(o, kernels, &s, &a, x_tiles, w_tiles));
+    LODE_TRY(e->up ? spread_met(o, &s, e, &sa, x_tiles) : spread(o, &s, sa, x_tiles, 1));
+    LODE_TRY(multiply(o, (void *const[2]){o->r->c->kernels.wide_ahead[w->type], NULL}, &s, &a, x_tiles, w_tiles));
     return 1;
 }

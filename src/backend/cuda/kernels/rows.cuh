@@ -321,7 +321,12 @@ DEVICE float glu_of(uint32_t kind, float gate, float up) {
         return gate * up;
     }
 }
-/* The same where code must be short: only what most models have is at hand, as the others' code is long. */
+/* Of four numbers of gate and of up, each times `by`; times 1 changes nothing. */
+DEVICE float4 glu_of_weighed(uint32_t kind, float4 gate, float4 up, float by) {
+    return make_float4(glu_of(kind, gate.x * by, up.x * by), glu_of(kind, gate.y * by, up.y * by), glu_of(kind, gate.z * by, up.z * by),
+                       glu_of(kind, gate.w * by, up.w * by));
+}
+/* glu_of where code must be short: only what most models have is at hand, as the others' code is long. */
 static __device__ __noinline__ float other_glu(uint32_t kind, float gate, float up) { return glu_of(kind, gate, up); }
 DEVICE float short_glu_of(uint32_t kind, float gate, float up) {
     return kind == LODE_GLU_SILU ? lode_siluf(gate) * up : other_glu(kind, gate, up);

@@ -142,6 +142,12 @@ struct lode_cuda_spread_args {
     uint32_t n_x, cols, tile, x_div;
     uint32_t x_head, y_head; /* HEADS: bytes of x, and of its tiles, from a head (blockIdx.z) to the next */
 };
+struct lode_cuda_spread_met_args { /* of pairs of a row and an expert, gate and up meet where they are rounded */
+    struct lode_cuda_spread_args to; /* x: gate's rows, of pairs */
+    struct lode_cuda_mat route;
+    lode_dev up; /* rows as far apart as x's */
+    uint32_t n_used, act, weigh_input, pad;
+};
 enum { LODE_GROUP_EXPERTS = 1024 }; /* at most */
 struct lode_cuda_group_args {
     struct lode_cuda_mat route;

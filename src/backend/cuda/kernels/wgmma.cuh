@@ -206,13 +206,15 @@ DEVICE void wgmma_end() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "m
 #define D8(d, i)                                                                                   \
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),    \
         "+f"(d[i + 6]), "+f"(d[i + 7])
+#define D8_OF(d) D8(d, 0)
+#define D16(d) D8(d, 0), D8(d, 8)
 #define D32_AT(d, i) D8(d, i), D8(d, i + 8), D8(d, i + 16), D8(d, i + 24)
 #define D32(d) D32_AT(d, 0)
 #define D64(d) D32(d), D32_AT(d, 32)
 #define D128(d) D64(d), D32_AT(d, 64), D32_AT(d, 96)
-#define NAMES32                                                                                    \
-    "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,"   \
-    "%25,%26,%27,%28,%29,%30,%31"
+#define NAMES8 "%0,%1,%2,%3,%4,%5,%6,%7"
+#define NAMES16 NAMES8 ",%8,%9,%10,%11,%12,%13,%14,%15"
+#define NAMES32 NAMES16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
 #define NAMES64                                                                                    \
     NAMES32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,"    \
             "%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
@@ -247,6 +249,8 @@ WGMMA(wgmma_bf16, "bf16", 128, D64, NAMES64, "%64", "%65", "%66")
                      : d_of(d)                                                                     \
                      : "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]), "l"(b), "r"(add));              \
     }
+WGMMA_R(wgmma_f16, 16, D8_OF, NAMES8, "%8,%9,%10,%11", "%12", "%13")
+WGMMA_R(wgmma_f16, 32, D16, NAMES16, "%16,%17,%18,%19", "%20", "%21")
 WGMMA_R(wgmma_f16, 64, D32, NAMES32, "%32,%33,%34,%35", "%36", "%37")
 WGMMA_R(wgmma_f16, 128, D64, NAMES64, "%64,%65,%66,%67", "%68", "%69")
 
@@ -280,6 +284,8 @@ WGMMA_LOW_OF(bf16)
 #define I8(d, i)                                                                                   \
     "+r"(d[i]), "+r"(d[i + 1]), "+r"(d[i + 2]), "+r"(d[i + 3]), "+r"(d[i + 4]), "+r"(d[i + 5]),    \
         "+r"(d[i + 6]), "+r"(d[i + 7])
+#define I8_OF(d) I8(d, 0)
+#define I16(d) I8(d, 0), I8(d, 8)
 #define I32_AT(d, i) I8(d, i), I8(d, i + 8), I8(d, i + 16), I8(d, i + 24)
 #define I32(d) I32_AT(d, 0)
 #define I64(d) I32(d), I32_AT(d, 32)
@@ -293,6 +299,8 @@ WGMMA_LOW_OF(bf16)
                      : "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]), "r"(b), "r"(add));              \
     }
 #define WGMMA_BYTES_OF(name, types)                                                                \
+    WGMMA_BYTES(name, types, 16, I8_OF, NAMES8, "%8,%9,%10,%11", "%12", "%13")                     \
+    WGMMA_BYTES(name, types, 32, I16, NAMES16, "%16,%17,%18,%19", "%20", "%21")                    \
     WGMMA_BYTES(name, types, 64, I32, NAMES32, "%32,%33,%34,%35", "%36", "%37")                    \
     WGMMA_BYTES(name, types, 128, I64, NAMES64, "%64,%65,%66,%67", "%68", "%69")
 WGMMA_BYTES_OF(wgmma_ss, "s8.s8")
@@ -312,9 +320,13 @@ template <int pending> DEVICE void wgmma_wait() {
                      : "n"(pending)                                                                \
                      : "memory");                                                                  \
     }
+WGMMA_WAIT(float, 8, D8_OF)
+WGMMA_WAIT(float, 16, D16)
 WGMMA_WAIT(float, 32, D32)
 WGMMA_WAIT(float, 64, D64)
 WGMMA_WAIT(float, 128, D128)
+WGMMA_WAIT(uint32_t, 8, I8_OF)
+WGMMA_WAIT(uint32_t, 16, I16)
 WGMMA_WAIT(uint32_t, 32, I32)
 WGMMA_WAIT(uint32_t, 64, I64)
 

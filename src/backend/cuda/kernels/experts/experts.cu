@@ -40,43 +40,63 @@ KERNEL(ROW_THREADS) moe_sum(const __grid_constant__ struct lode_cuda_moe_sum_arg
 
 /* ---- pairs by expert ---- */
 
+/* How many columns products of many rows multiply for n pairs (by_columns): tiles of many come first, so that all multiprocessors have
+ * as much to do at the end. */
+enum { KINDS = 3 };
+DEVICE uint32_t kind_of(uint32_t n) { return n > 32 ? 0 : n > 16 ? 1 : 2; }
+struct group_counts { uint32_t pairs, tiles[KINDS]; };
+/* The sum of this lane's and of all before it. */
+DEVICE struct group_counts up_to_here(struct group_counts v) {
+    const uint32_t lane = threadIdx.x % 32;
+    uint32_t *of = &v.pairs;
+#pragma unroll
+    for (uint32_t w = 1; w < 32; w *= 2)
+#pragma unroll
+        for (int i = 0; i < 1 + KINDS; i++) {
+            const uint32_t n = __shfl_up_sync(0xffffffffu, of[i], w);
+            of[i] += lane >= w ? n : 0;
+        }
+    return v;
+}
+
 /* Sorts the (row, place) pairs by expert and lists tiles of pairs of one expert.  One block of threads.  tiles: their number (and three
  * words of nothing), then each. */
 enum { GROUP_THREADS = 1024 };
 KERNEL(GROUP_THREADS) group_pairs(const __grid_constant__ struct lode_cuda_group_args a) {
     __shared__ uint32_t count[LODE_GROUP_EXPERTS];
-    __shared__ uint2 before[GROUP_THREADS / 32]; /* pairs and tiles of the warp's experts, then of all warps' up to it */
+    __shared__ struct group_counts before[GROUP_THREADS / 32]; /* of the warp's experts, then of all warps' up to it */
     begin();
-    const uint32_t e = threadIdx.x, lane = e % 32;
+    const uint32_t e = threadIdx.x;
     count[e] = 0;
     __syncthreads();
     for (uint32_t i = threadIdx.x; i < a.n_pairs; i += GROUP_THREADS)
         atomicAdd(&count[row_at<const int>(a.route, i / a.n_used)[2 * (i % a.n_used)]], 1u);
     __syncthreads();
-    const auto up_to_here = [&](uint2 v) { /* in a warp */
+    const uint32_t n = count[e], full = n / a.tile, rest = n % a.tile;
+    struct group_counts own = {n, {0, 0, 0}};
 #pragma unroll
-        for (uint32_t w = 1; w < 32; w *= 2) {
-            const uint32_t n = __shfl_up_sync(0xffffffffu, v.x, w), t = __shfl_up_sync(0xffffffffu, v.y, w);
-            if (lane >= w)
-                v.x += n, v.y += t;
-        }
-        return v;
-    };
-    const uint32_t n = count[e], n_tiles = (n + a.tile - 1) / a.tile;
-    const uint2 in_warp = up_to_here(make_uint2(n, n_tiles));
-    if (lane == 31)
+    for (uint32_t k = 0; k < KINDS; k++)
+        own.tiles[k] = (kind_of(a.tile) == k ? full : 0) + (rest && kind_of(rest) == k);
+    const struct group_counts in_warp = up_to_here(own);
+    if (e % 32 == 31)
         before[e / 32] = in_warp;
     __syncthreads();
     if (e < 32)
         before[e] = up_to_here(before[e]);
     __syncthreads();
-    const uint2 warps = e < 32 ? make_uint2(0, 0) : before[e / 32 - 1];
-    const uint32_t begin_pair = warps.x + in_warp.x - n, begin_tile = warps.y + in_warp.y - n_tiles;
-    if (e == GROUP_THREADS - 1)
-        *at<uint32_t>(a.tiles) = begin_tile + n_tiles;
-    for (uint32_t t = 0; t < n_tiles; t++)
-        at<struct lode_cuda_gemm_tile>(a.tiles)[1 + begin_tile + t] = {
-            e, begin_pair + t * a.tile, n - t * a.tile < a.tile ? n - t * a.tile : a.tile, 0};
+    const struct group_counts none = {0, {0, 0, 0}}, warps = e < 32 ? none : before[e / 32 - 1], &all = before[GROUP_THREADS / 32 - 1];
+    const uint32_t begin_pair = warps.pairs + in_warp.pairs - n;
+    struct lode_cuda_gemm_tile *const tiles = at<struct lode_cuda_gemm_tile>(a.tiles) + 1;
+    uint32_t first[KINDS], so_far = 0;
+#pragma unroll
+    for (uint32_t k = 0; k < KINDS; so_far += all.tiles[k], k++)
+        first[k] = so_far + warps.tiles[k] + in_warp.tiles[k] - own.tiles[k];
+    if (e == 0)
+        *at<uint32_t>(a.tiles) = so_far;
+    for (uint32_t t = 0; t < full; t++)
+        tiles[first[kind_of(a.tile)]++] = {e, begin_pair + t * a.tile, a.tile, 0};
+    if (rest)
+        tiles[first[kind_of(rest)]] = {e, begin_pair + full * a.tile, rest, 0};
     count[e] = begin_pair;
     __syncthreads();
     for (uint32_t i = threadIdx.x; i < a.n_pairs; i += GROUP_THREADS)

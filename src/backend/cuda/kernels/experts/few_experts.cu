@@ -31,11 +31,8 @@ template <int BLOCK> DEVICE void few_pairs(const struct lode_cuda_few_pairs_args
                              for (int k = 0; k < 2; k++) {
                                  const uint32_t j = 64 * b + at_of<BLOCK>(lane, k);
                                  v[k] = ((const float4 *)row)[j];
-                                 if (up) { /* times 1 changes nothing */
-                                     const float4 u = up[j];
-                                     v[k] = make_float4(glu_of(a.act, v[k].x * by, u.x * by), glu_of(a.act, v[k].y * by, u.y * by),
-                                                        glu_of(a.act, v[k].z * by, u.z * by), glu_of(a.act, v[k].w * by, u.w * by));
-                                 }
+                                 if (up)
+                                     v[k] = glu_of_weighed(a.act, v[k], up[j], by);
                              }
                          });
     }

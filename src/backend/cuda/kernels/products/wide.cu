@@ -9,7 +9,11 @@ LODE_CUDA_QUANT_LIST(WIDE)
 
 /* ---- x ---- */
 
-/* The row that place i of tile t has, of which a block of threads spreads head blockIdx.z; tiles' rows that do not exist
+/* Whether tile t has a place i; of tiles of experts' pairs what lies at the others is never stored. */
+DEVICE bool has_place(const struct lode_cuda_spread_args &a, uint32_t t, uint32_t i) {
+    return !a.tiles || (t < *at<const uint32_t>(a.tiles) && i < at<const struct lode_cuda_gemm_tile>(a.tiles)[1 + t].n);
+}
+/* The row that place i of tile t has, of which a block of threads spreads head blockIdx.z; of rows as they come those that do not exist
  * repeat the last. */
 DEVICE const uint8_t *spread_row(const struct lode_cuda_spread_args &a, uint32_t t, uint32_t i) {
     if (!a.tiles) {
@@ -18,7 +22,7 @@ DEVICE const uint8_t *spread_row(const struct lode_cuda_spread_args &a, uint32_t
     }
     const struct lode_cuda_gemm_tile tile = at<const struct lode_cuda_gemm_tile>(a.tiles)[1 + t];
     return row_at<const uint8_t>(
-        a.x, at<const uint32_t>(a.list)[tile.first + (i < tile.n ? i : tile.n - 1)] / a.x_div);
+        a.x, at<const uint32_t>(a.list)[tile.first + i] / a.x_div);
 }
 /* Where number k of 16 lies, so that a thread's four neighbours of w are its four of an operand of halves. */
 DEVICE uint32_t place_of(uint32_t k) { return k / 4 * 2 + k % 2 + k % 4 / 2 * 8; }
@@ -65,7 +69,7 @@ DEVICE uint8_t *spread_tile(const struct lode_cuda_spread_args &a, uint32_t t) {
 template <int N> DEVICE void spread_256(const struct lode_cuda_spread_args &a) {
     const uint32_t t = blockIdx.x / N, r = blockIdx.x % N, b = blockIdx.y * n_warps() + threadIdx.x / 32;
     begin();
-    if (b >= a.cols / 256 || (a.tiles && t >= *at<const uint32_t>(a.tiles)))
+    if (b >= a.cols / 256 || !has_place(a, t, r))
         return;
     put_256<N>(spread_tile(a, t), r, b, get_a256(spread_row(a, t, r) + (size_t)b * 304));
 }
@@ -75,12 +79,33 @@ template <int N> DEVICE void spread_32(const struct lode_cuda_spread_args &a) {
                    stage = blockIdx.y * n_warps() + threadIdx.x / 32;
     const uint32_t lane = threadIdx.x % 32, i = lane / 8, k = lane % 8, nb = a.cols / 32;
     begin();
-    if (stage * 4 >= nb || (a.tiles && t >= *at<const uint32_t>(a.tiles)))
+    if (stage * 4 >= nb || !has_place(a, t, r))
         return;
     const uint32_t b = stage * 4 + i < nb ? stage * 4 + i : nb - 1;
     const uint8_t *from = spread_row(a, t, r) + (size_t)b * 40;
     put_32(spread_block_of(spread_tile(a, t), N, r, stage, i), k,
            {*(const float *)from, *(const int *)(from + 4), *(const uint32_t *)(from + 8 + 4 * k)});
+}
+
+/* What gate and up of the tiles' pairs come to, rounded: the same work. */
+template <int BLOCK, int N> DEVICE void spread_met(const struct lode_cuda_spread_met_args &a) {
+    const struct lode_cuda_spread_args &to = a.to;
+    const uint32_t t = blockIdx.x / N, r = blockIdx.x % N, part = blockIdx.y * n_warps() + threadIdx.x / 32, lane = threadIdx.x % 32;
+    begin();
+    if (part * (BLOCK == 256 ? 256 : 128) >= to.cols || !has_place(to, t, r))
+        return;
+    const uint32_t pair = at<const uint32_t>(to.list)[at<const struct lode_cuda_gemm_tile>(to.tiles)[1 + t].first + r];
+    const float4 *const gate = row_at<const float4>(to.x, pair), *const up = at<const float4>(a.up + pair * to.x.stride);
+    const float by = a.weigh_input ? row_at<const float>(a.route, pair / a.n_used)[2 * (pair % a.n_used) + 1] : 1;
+    const auto numbers = [&](uint32_t i) { return glu_of_weighed(a.act, gate[i], up[i], by); }; /* 4 i and on */
+    if constexpr (BLOCK == 256) {
+        const float4 u = numbers(64 * part + 2 * lane), v = numbers(64 * part + 2 * lane + 1);
+        const float x[8] = {u.x, u.y, u.z, u.w, v.x, v.y, v.z, v.w};
+        put_256<N>(spread_tile(to, t), r, part, round_256(x));
+    } else {
+        const uint32_t i = lane / 8, k = lane % 8, nb = to.cols / 32, b = part * 4 + i < nb ? part * 4 + i : nb - 1;
+        put_32(spread_block_of(spread_tile(to, t), N, r, part, i), k, round_a32(numbers(8 * b + k)));
+    }
 }
 
 /* Rows of floats, normed where a.input says so, rounded and spread; blockIdx.x: a row of a tile, which repeats the last
@@ -138,5 +163,11 @@ static_assert(sizeof(struct x_block<128>) == 128 * 72 && sizeof(struct x_quad<64
     }
 SPREAD(64)
 SPREAD(128)
+#define SPREAD_MET(block)                                                                          \
+    KERNEL(256) spread_met_##block##_64(const __grid_constant__ struct lode_cuda_spread_met_args a) { \
+        spread_met<block, 64>(a);                                                                  \
+    }
+SPREAD_MET(32)
+SPREAD_MET(256)
 
 #endif

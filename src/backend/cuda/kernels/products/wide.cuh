@@ -23,6 +23,20 @@ enum {
 
 #define EVERY(i, n) _Pragma("unroll") for (int i = 0; i < (n); i++)
 
+/* Of a tile of N rows of x, of which x_rows are there, all are multiplied, or (AHEAD) 16, 32 or 64: the columns of a product.  f(columns), and
+ * how many. */
+template <int COLS> struct columns { enum { N = COLS }; };
+template <int N, bool AHEAD, class F> DEVICE void by_columns(uint32_t x_rows, F f) {
+    if constexpr (AHEAD) {
+        if (x_rows <= 16)
+            return f(columns<16>());
+        if (x_rows <= 32)
+            return f(columns<32>());
+    }
+    f(columns<N>());
+}
+DEVICE uint32_t columns_ahead(uint32_t x_rows) { return x_rows > 32 ? 64 : x_rows > 16 ? 32 : 16; }
+
 /* Bytes of 16 rows of an item. */
 template <class T> struct item_of { enum { SIZE = plane<T, 3>::AT + 16 * plane<T, 3>::STRIDE }; };
 
@@ -38,13 +52,13 @@ struct wide_job : gemm_job {
 static_assert(MULTIPLIERS * TAKEN + COPIERS * KEPT <= LODE_WIDE_THREADS * 168, "registers of a launch");
 
 /* The barriers of a wide_mem: who copies says that x or an item is full, warps that multiply that it is empty.  By one thread. */
-template <class M> DEVICE void make_barriers(M *m) {
+template <class M> DEVICE void make_barriers(M *m, uint32_t weight_copiers) {
     for (size_t i = 0; i < sizeof m->x_full / sizeof *m->x_full; i++) {
         barrier_init(&m->x_full[i], 1);
         barrier_init(&m->x_empty[i], MULTIPLIERS / 32);
     }
-    for (int i = 0; i < ITEMS; i++) {
-        barrier_init(&m->w_full[i], COPIERS);
+    for (size_t i = 0; i < sizeof m->w_full / sizeof *m->w_full; i++) {
+        barrier_init(&m->w_full[i], weight_copiers);
         barrier_init(&m->w_empty[i], MULTIPLIERS / 32);
     }
     barriers_made();

@@ -69,16 +69,16 @@ template <class T> DEVICE void unpack(uint32_t (&high)[8][4], uint32_t (&low)[8]
     }
 }
 
-/* Columns of blocks of 256 are multiplied in pieces of 64, so that the tensor cores have one while the other's
- * sums are shifted or added up.  A thread has 32 results of a piece. */
-enum { PIECE = X_ROWS, OF_PIECE = PIECE / 2 };
+/* COLS columns are multiplied in pieces of 64 at most, so that the tensor cores have one while the other's sums are shifted or added up. A
+ * thread has half as many results of a piece. */
+template <int COLS> struct pieces_of { enum { PIECE = COLS < X_ROWS ? COLS : X_ROWS, OF = PIECE / 2, N = COLS / PIECE }; };
 
 /* In place: what the compiler may choose costs 64 registers more.  Integers have two pipes: half of the numbers go by either, as
  * whoever adds up meanwhile needs them too.  By constants alone ptxas sends nearly all by one; zero: a number that is 0, which it
  * does not know.  Which way for the other half is quicker differs by kernel (bench/notes/cuda.md). */
-template <int BY, bool MULTIPLIES> DEVICE void shift(uint32_t (&d)[OF_PIECE], uint32_t zero) {
+template <int BY, bool MULTIPLIES, int OF> DEVICE void shift(uint32_t (&d)[OF], uint32_t zero) {
     const uint32_t by = BY + zero, times = (1u << BY) + zero;
-    EVERY(e, OF_PIECE)
+    EVERY(e, OF)
         if (e % 2 == 0)
             asm volatile("shl.b32 %0, %0, %1;" : "+r"(d[e]) : "r"(by));
         else if (MULTIPLIES)
@@ -87,31 +87,31 @@ template <int BY, bool MULTIPLIES> DEVICE void shift(uint32_t (&d)[OF_PIECE], ui
             asm volatile("shl.b32 %0, %0, %1;" : "+r"(d[e]) : "n"(BY));
 }
 /* w's high digits have signs where they are bytes. */
-template <int SHIFT> DEVICE void high_by_signed(uint32_t (&d)[OF_PIECE], const uint32_t (&w)[4], uint32_t x, int add) {
+template <int SHIFT, int OF> DEVICE void high_by_signed(uint32_t (&d)[OF], const uint32_t (&w)[4], uint32_t x, int add) {
     if (SHIFT == 8)
         wgmma_ss(d, w, x, add);
     else
         wgmma_us(d, w, x, add);
 }
-template <int SHIFT> DEVICE void high_by_unsigned(uint32_t (&d)[OF_PIECE], const uint32_t (&w)[4], uint32_t x) {
+template <int SHIFT, int OF> DEVICE void high_by_unsigned(uint32_t (&d)[OF], const uint32_t (&w)[4], uint32_t x) {
     if (SHIFT == 8)
         wgmma_su(d, w, x, 1);
     else
         wgmma_uu(d, w, x, 1);
 }
 /* The first addition of a block; xd: of the piece's first column. */
-DEVICE void add_products(const float *xd, const struct seat &at, const float (&dw)[2], const uint32_t (&d)[OF_PIECE],
-                         float *acc) {
-    EVERY(t, PIECE / 16) {
+template <int OF>
+DEVICE void add_products(const float *xd, const struct seat &at, const float (&dw)[2], const uint32_t (&d)[OF], float *acc) {
+    EVERY(t, OF / 8) {
         const struct four dx = four_of(xd, at, t);
         EVERY(e, 8)
             acc[8 * t + e] = fmaf(dw[e % 4 / 2] * dx.of[e / 4 * 2 + e % 2], (float)(int)d[8 * t + e], acc[8 * t + e]);
     }
 }
 /* The second, of types with minima; side: sums of their products as far as halves hold them (begin_minima). */
-DEVICE void add_minima(const float *xd, const float *xall, const struct seat &at, const float (&dm)[2],
-                       const float (&side)[OF_PIECE], float *acc) {
-    EVERY(t, PIECE / 16) {
+template <int OF>
+DEVICE void add_minima(const float *xd, const float *xall, const struct seat &at, const float (&dm)[2], const float (&side)[OF], float *acc) {
+    EVERY(t, OF / 8) {
         const struct four dx = four_of(xd, at, t), all = four_of(xall, at, t);
         EVERY(e, 8) {
             const int c = e / 4 * 2 + e % 2;
@@ -120,25 +120,25 @@ DEVICE void add_minima(const float *xd, const float *xall, const struct seat &at
     }
 }
 /* n: minima less 32, of the thread. */
-DEVICE void begin_minima(float (&side)[OF_PIECE], const uint32_t (&n)[4], uint64_t sums) {
+template <int OF> DEVICE void begin_minima(float (&side)[OF], const uint32_t (&n)[4], uint64_t sums) {
     wgmma_f16(side, n, sums, 0);
     wgmma_f16(side, n, sums + PANEL_STEP, 1);
 }
 
-/* last: there is no tile after this. */
-template <class T, int N, bool GATED>
-DEVICE void multiply_256(struct wide_mem<T, N> *m, const struct wide_job &job, const struct seat &at,
+/* The first COLS of the tile's columns.  last: there is no tile after this. */
+template <class T, int N, int COLS, bool GATED, bool AHEAD>
+DEVICE void multiply_256(struct wide_mem<T, N, AHEAD> *m, const struct wide_job &job, const struct seat &at,
                          float (&acc)[N / 2], struct ring &w, struct ring &x, bool last) {
-    typedef struct x_parts<256, N> parts;
-    enum { PIECES = N / PIECE, MORE = PIECES - 1, SHIFT = digit_of<T>::SHIFT };
+    typedef struct x_parts<256, N, AHEAD> parts;
+    enum { PIECE = pieces_of<COLS>::PIECE, OF = pieces_of<COLS>::OF, PIECES = pieces_of<COLS>::N, MORE = PIECES - 1, SHIFT = digit_of<T>::SHIFT };
     const T *const type = NULL;
     const uint32_t r = threadIdx.x % 32 / 4;
     uint32_t zero;
     asm volatile("mov.u32 %0, %%tid.z;" : "=r"(zero));
 #pragma unroll 1
-    for (uint32_t b = 0; b < job.nb; b++, next_of<ITEMS>(w)) {
-        uint32_t d[PIECES][OF_PIECE], high[8][4], low[8][4], n[4];
-        float side[OF_PIECE], dw[2], dm[2];
+    for (uint32_t b = 0; b < job.nb; b++, next_of<wide_mem<T, N, AHEAD>::DEPTH>(w)) {
+        uint32_t d[PIECES][OF], high[8][4], low[8][4], n[4];
+        float side[OF], dw[2], dm[2];
         const uint8_t *slot = m->w[w.at][at.warp];
         barrier_wait(&m->w_full[w.at], w.parity);
         {
@@ -206,12 +206,12 @@ DEVICE void multiply_256(struct wide_mem<T, N> *m, const struct wide_job &job, c
             }
             if (p == 0)
                 wgmma_wait<MORE>(d[0]);
-            add_products(more->of[p].d, at, dw, d[p], acc + p * OF_PIECE);
+            add_products(more->of[p].d, at, dw, d[p], acc + p * OF);
             if (p == 0 && MORE)
                 wgmma_wait<0>(d[MORE]);
             if (T::HAS_M) {
                 wgmma_wait<0>(side);
-                add_minima(more->of[p].d, more->of[p].all, at, dm, side, acc + p * OF_PIECE);
+                add_minima(more->of[p].d, more->of[p].all, at, dm, side, acc + p * OF);
             }
         }
         release(&m->x_empty[x.at]);

@@ -137,7 +137,7 @@ template <class T, int N, bool GATED> DEVICE void wide_fast(const struct lode_cu
     mem *m = (mem *)(wide_bytes + (-shared_address(wide_bytes) & 1023));
     static_assert(sizeof *m + 1024 <= LODE_WIDE_SHARED, "shared.h");
     if (threadIdx.x == 0)
-        make_barriers(m);
+        make_barriers(m, COPIERS);
     begin();
     __syncthreads();
     const uint32_t x_tiles = a.tiles ? *at<const uint32_t>(a.tiles) : (a.n_x + N - 1) / N, units = x_tiles * a.w_tiles;

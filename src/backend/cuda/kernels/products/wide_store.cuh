@@ -54,8 +54,9 @@ DEVICE float2 residual_at(const struct results_place &p, bool by_8, const struct
         return *(const float2 *)r;
     return make_float2(at.here ? r[0] : 0, at.whole ? r[1] : 0);
 }
-DEVICE void store_pair(const struct results_place &p, bool by_8, const struct pair_place &at, float2 v) {
-    float *y = (float *)(p.y + at.x * p.y_stride) + at.row;
+/* of_row: where the row of x has its results. */
+DEVICE void store_pair(uint8_t *of_row, bool by_8, const struct pair_place &at, float2 v) {
+    float *y = (float *)of_row + at.row;
     if (by_8 && at.whole) {
         *(float2 *)y = v;
     } else {
@@ -87,7 +88,8 @@ DEVICE void store_results(const struct results_place &p, const struct lode_cuda_
             float2 two = exchanged(v[4 * t + 2 * h], v[4 * t + 2 * h + 1], row);
             if (p.residual)
                 two = make_float2(with_residual(end, two.x, r[i / 2][h].x), with_residual(end, two.y, r[i / 2][h].y));
-            store_pair(p, by_8, pair_at(p, 8 * t + column, row + 8 * h), two);
+            const struct pair_place at = pair_at(p, 8 * t + column, row + 8 * h);
+            store_pair(p.y + at.x * p.y_stride, by_8, at, two);
         }
     }
 }
@@ -133,7 +135,8 @@ DEVICE void store_gated(const struct results_place &p, uint32_t act, uint32_t ro
     const uint32_t of = gated_row(row), column = threadIdx.x % 4 * 2;
     const bool by_8 = goes_by_8(p);
     gate_results<N>(act, value, [&](int t, float v0, float v1) {
-        store_pair(p, by_8, pair_at(p, 8 * t + column, of), exchanged(v0, v1, of));
+        const struct pair_place at = pair_at(p, 8 * t + column, of);
+        store_pair(p.y + at.x * p.y_stride, by_8, at, exchanged(v0, v1, of));
     });
 }
 
