@@ -44,7 +44,8 @@ def quick_kernels():
 # long form; kernels: in that form AVX2's are the plain build's, which are what this one's would be but that the thread
 # sanitizer would look into them (two files of half a minute each); targets: what of it (all; of_tests: what its tests run); tests: the meson suites run from it, bounded and long; needs:
 # programs without which it is skipped; slow: tests that take a minute or more so, in the long form alone; without:
-# tests that take a quarter of an hour so, for what others of the build show.
+# tests (patterns) that would take minutes so, for what other builds, or others of this one, show: whole models run every op that
+# opcheck has, what a driver is asked for is the same whatever compiled the asking.
 # -Dwerror lies on the two plain builds: sanitizers make compilers warn about what is fine.
 # The plain build compiles CUDA for one kind of GPU where nvcc is, quickly where nothing can run that, as kernels of
 # instruction sets that the processor lacks; its `device` suite runs where there is a GPU.  Its host's side is in builds that look closer, for a driver that stands in
@@ -58,21 +59,22 @@ BUILDS = {
     'gcc': dict(cc='gcc', tests=['*'], long=['*'], bounded=quick_kernels(),
                 meson=['-Dwerror=true', '-Dcuda=auto', '-Dgpu_targets=90a', '-Dgpu_ptx='] + LINES),
     'asan': dict(cc='gcc', tests=['unit', 'soak', 'cli', 'hold'],
-                 long=['unit', 'soak', 'kern', 'cli', 'model'], bounded=['-Dkern_isa=avx2', '-Dkern_quick_scalar=true'],
+                 long=['unit', 'soak', 'cli', 'model'], bounded=['-Dkern_isa=avx2', '-Dkern_quick_scalar=true'],
+                 without=['opcheck', 'opcheck_fast'],
                  slow=['serve_soak', 'convert', 'test_schedules', 'test_tokenizer', 'plan', 'page_units'], kernels=True, targets='of_tests',
                  meson=['-Db_sanitize=address,undefined', '-Doptimization=1'] + LINES + HOST_OF_CUDA),
     'tsan': dict(cc='gcc', tests=['threads', 'soak'], long=['threads', 'soak', 'model', 'server'],
                  bounded=['-Dkern_isa=avx2', '-Dkern_quick_scalar=true'],
                  slow=['test_schedules', 'test_session', 'test_stream_faults', 'test_cuda', 'test_cuda_experts', 'test_convert'],
-                 without=['opcheck'], kernels=True, targets='of_tests',
+                 without=['opcheck*', 'launches_*'], kernels=True, targets='of_tests',
                  meson=['-Db_sanitize=thread', '-Doptimization=1'] + LINES + HOST_OF_CUDA),
     # clang's warnings, and everything once without optimisation
-    'clang-O0': dict(cc='clang', tests=['unit', 'kern'], long=['unit', 'kern', 'model'],
+    'clang-O0': dict(cc='clang', tests=['unit', 'kern'], long=['unit', 'kern', 'model'], without=['launches_*'],
                      slow=['test_serve', 'test_schedules', 'test_scheduler', 'test_bodies', 'test_nomem', 'test_session',
                            'test_stream', 'test_stream_faults', 'test_flight', 'test_tokenizer', 'kerncheck', 'kerncheck_tiles',
                            'test_cuda', 'test_cuda_experts', 'test_cuda_brought'],
                      meson=['-Dwerror=true', '-Doptimization=0'] + LINES + HOST_OF_CUDA),
-    'clang': dict(cc='clang', tests=None, long=['unit', 'kern', 'cli', 'model', 'trained'], meson=[]),
+    'clang': dict(cc='clang', tests=None, long=['unit', 'kern', 'cli', 'model', 'trained'], without=['launches_*'], meson=[]),
     'fuzz': dict(cc='clang', targets=['fuzz'], tests=[], long=[], kernels=True,
                  # A fuzzer of whole requests runs a model, which scalar kernels make wait for ten seconds and more.
                  meson=['-Dfuzz=true', '-Db_sanitize=address,undefined', '-Db_lundef=false', '-Dkern_isa=avx2',
@@ -305,8 +307,8 @@ def programs(name, suites, args):
 def chosen_tests(name, suites, args):
     """The programs that a build registers with meson, of these suites."""
     info = os.path.join(args.build, name, 'meson-info', 'intro-tests.json')
-    leave = set(BUILDS[name].get('without', ())) | (set() if args.long else set(BUILDS[name].get('slow', ())))
-    return [t for t in json.load(open(info)) if t['name'] not in leave and
+    leave = list(BUILDS[name].get('without', ())) + ([] if args.long else list(BUILDS[name].get('slow', ())))
+    return [t for t in json.load(open(info)) if not any(fnmatch.fnmatch(t['name'], n) for n in leave) and
             (suites == ['*'] or set(suites) & {s.split(':')[-1] for s in t['suite']})]
 
 

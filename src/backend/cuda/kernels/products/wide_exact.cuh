@@ -3,7 +3,8 @@
  * A block of threads has 128 rows of w and N of x.  Two warpgroups multiply, 64 rows of w each: while the
  * tensor cores work for one, the other unpacks or adds up (wide_256.cuh, wide_32.cuh).  A third brings what they
  * need, items of weights as few.cuh has them (items.cuh), which every warp unpacks into its own registers, and x
- * (wide_x.cuh).
+ * (wide_x.cuh); of experts' pairs weights come further ahead, and no more columns are multiplied than there are
+ * (wide_ahead.cuh).
  *
  * Where gate and up are multiplied with each other a tile has 64 rows of both, of each sixteen eight of gate and the
  * same eight of up: so a thread has both.  Those of blocks of 32 may leave what they give rounded (wide_round.cuh).
