@@ -1,6 +1,7 @@
 /* experts.cu - mixtures of experts around their products: the definitions are backend/cpu/route.c
  * and experts.c. */
 #include "route.cuh"
+#include "backend/cuda/kernels/products/columns.cuh"
 
 /* A block of threads a row. */
 KERNEL(ROW_THREADS) route(const __grid_constant__ struct lode_cuda_route_args a) {
@@ -40,21 +41,18 @@ KERNEL(ROW_THREADS) moe_sum(const __grid_constant__ struct lode_cuda_moe_sum_arg
 
 /* ---- pairs by expert ---- */
 
-/* How many columns products of many rows multiply for n pairs (by_columns): tiles of many come first, so that all multiprocessors have
- * as much to do at the end. */
-enum { KINDS = 3 };
-DEVICE uint32_t kind_of(uint32_t n) { return n > 32 ? 0 : n > 16 ? 1 : 2; }
-struct group_counts { uint32_t pairs, tiles[KINDS]; };
+/* Pairs, and tiles by kind.  Tiles of many columns come first, so that all multiprocessors have as much to do at the end. */
+enum { PAIRS, TILES, COUNTS = TILES + COLUMN_KINDS };
+struct group_counts { uint32_t of[COUNTS]; };
 /* The sum of this lane's and of all before it. */
 DEVICE struct group_counts up_to_here(struct group_counts v) {
     const uint32_t lane = threadIdx.x % 32;
-    uint32_t *of = &v.pairs;
 #pragma unroll
     for (uint32_t w = 1; w < 32; w *= 2)
 #pragma unroll
-        for (int i = 0; i < 1 + KINDS; i++) {
-            const uint32_t n = __shfl_up_sync(0xffffffffu, of[i], w);
-            of[i] += lane >= w ? n : 0;
+        for (int i = 0; i < COUNTS; i++) {
+            const uint32_t n = __shfl_up_sync(0xffffffffu, v.of[i], w);
+            v.of[i] += lane >= w ? n : 0;
         }
     return v;
 }
@@ -73,10 +71,11 @@ KERNEL(GROUP_THREADS) group_pairs(const __grid_constant__ struct lode_cuda_group
         atomicAdd(&count[row_at<const int>(a.route, i / a.n_used)[2 * (i % a.n_used)]], 1u);
     __syncthreads();
     const uint32_t n = count[e], full = n / a.tile, rest = n % a.tile;
-    struct group_counts own = {n, {0, 0, 0}};
+    struct group_counts own;
+    own.of[PAIRS] = n;
 #pragma unroll
-    for (uint32_t k = 0; k < KINDS; k++)
-        own.tiles[k] = (kind_of(a.tile) == k ? full : 0) + (rest && kind_of(rest) == k);
+    for (uint32_t k = 0; k < COLUMN_KINDS; k++)
+        own.of[TILES + k] = (column_kind(a.tile) == k ? full : 0) + (rest && column_kind(rest) == k);
     const struct group_counts in_warp = up_to_here(own);
     if (e % 32 == 31)
         before[e / 32] = in_warp;
@@ -84,19 +83,19 @@ KERNEL(GROUP_THREADS) group_pairs(const __grid_constant__ struct lode_cuda_group
     if (e < 32)
         before[e] = up_to_here(before[e]);
     __syncthreads();
-    const struct group_counts none = {0, {0, 0, 0}}, warps = e < 32 ? none : before[e / 32 - 1], &all = before[GROUP_THREADS / 32 - 1];
-    const uint32_t begin_pair = warps.pairs + in_warp.pairs - n;
+    const struct group_counts none = {}, warps = e < 32 ? none : before[e / 32 - 1], &all = before[GROUP_THREADS / 32 - 1];
+    const uint32_t begin_pair = warps.of[PAIRS] + in_warp.of[PAIRS] - n;
     struct lode_cuda_gemm_tile *const tiles = at<struct lode_cuda_gemm_tile>(a.tiles) + 1;
-    uint32_t first[KINDS], so_far = 0;
+    uint32_t first[COLUMN_KINDS], so_far = 0;
 #pragma unroll
-    for (uint32_t k = 0; k < KINDS; so_far += all.tiles[k], k++)
-        first[k] = so_far + warps.tiles[k] + in_warp.tiles[k] - own.tiles[k];
+    for (uint32_t k = 0; k < COLUMN_KINDS; so_far += all.of[TILES + k], k++)
+        first[k] = so_far + warps.of[TILES + k] + in_warp.of[TILES + k] - own.of[TILES + k];
     if (e == 0)
         *at<uint32_t>(a.tiles) = so_far;
     for (uint32_t t = 0; t < full; t++)
-        tiles[first[kind_of(a.tile)]++] = {e, begin_pair + t * a.tile, a.tile, 0};
+        tiles[first[column_kind(a.tile)]++] = {e, begin_pair + t * a.tile, a.tile, 0};
     if (rest)
-        tiles[first[kind_of(rest)]] = {e, begin_pair + full * a.tile, rest, 0};
+        tiles[first[column_kind(rest)]] = {e, begin_pair + full * a.tile, rest, 0};
     count[e] = begin_pair;
     __syncthreads();
     for (uint32_t i = threadIdx.x; i < a.n_pairs; i += GROUP_THREADS)

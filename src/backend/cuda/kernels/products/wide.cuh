@@ -5,6 +5,7 @@
 #ifndef LODE_CUDA_WIDE_CUH
 #define LODE_CUDA_WIDE_CUH
 
+#include "columns.cuh"
 #include "gemm.cuh"
 #include "items.cuh"
 #include "backend/cuda/kernels/warpgroups.cuh"
@@ -22,20 +23,6 @@ enum {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 #define EVERY(i, n) _Pragma("unroll") for (int i = 0; i < (n); i++)
-
-/* Of a tile of N rows of x, of which x_rows are there, all are multiplied, or (AHEAD) 16, 32 or 64: the columns of a product.  f(columns), and
- * how many. */
-template <int COLS> struct columns { enum { N = COLS }; };
-template <int N, bool AHEAD, class F> DEVICE void by_columns(uint32_t x_rows, F f) {
-    if constexpr (AHEAD) {
-        if (x_rows <= 16)
-            return f(columns<16>());
-        if (x_rows <= 32)
-            return f(columns<32>());
-    }
-    f(columns<N>());
-}
-DEVICE uint32_t columns_ahead(uint32_t x_rows) { return x_rows > 32 ? 64 : x_rows > 16 ? 32 : 16; }
 
 /* Bytes of 16 rows of an item. */
 template <class T> struct item_of { enum { SIZE = plane<T, 3>::AT + 16 * plane<T, 3>::STRIDE }; };
