@@ -65,10 +65,12 @@ static size_t row_size(const struct shape *s) {
         size += s->type->planes[i][1];
     return (s->cols / s->type->block * size + 15) & ~(size_t)15;
 }
+/* Rows of weights: of all experts. */
+static uint32_t weight_rows(const struct shape *s) { return s->rows * (s->n_experts ? s->n_experts : 1); }
 /* Random bytes, and for each block scales from 2^-8 to 2^-7 of either sign. */
 static uint8_t *weights(const struct shape *s) {
     const size_t stride = row_size(s), nb = s->cols / s->type->block;
-    const uint32_t rows = s->rows * (s->n_experts ? s->n_experts : 1);
+    const uint32_t rows = weight_rows(s);
     uint8_t *w = room(stride * rows);
     int last = 3;
     while (last && s->type->planes[last][1] == 0)
@@ -187,6 +189,14 @@ static void launch(void *function, uint32_t grid, struct lode_cuda_packed_args *
     must(cu.launch_ex(&l, function, params, NULL), "launch");
 }
 
+/* What a launch leaves at at_y, of which nothing was there before. */
+static void results(void *function, uint32_t grid, struct lode_cuda_packed_args *a, lode_cu_ptr at_y, uint32_t *y, size_t size) {
+    must(cu.set8(at_y, 0xff, size, stream), "set");
+    launch(function, grid, a);
+    must(cu.to_host(y, at_y, size, stream), "copy");
+    must(cu.stream_wait(stream), "launch");
+}
+
 static const struct type *type_in(const char *kernel) {
     static const char *const prefixes[] = {"wide_glu_", "wide_ahead_", "wide_"};
     const char *name = kernel;
@@ -237,7 +247,8 @@ int main(int argc, char **argv) {
     if (!s.gated && (strcmp(kernel + name - 3, "_64") == 0 || strncmp(kernel, "wide_ahead_", 11) == 0))
         s.tile = 64;
     const uint32_t whole = s.gated ? 128 : 8;
-    if (s.rows == 0 || s.rows % whole || s.cols == 0 || s.cols % type->block || s.n == 0 || (!experts && s.n > s.tile && s.n % s.tile) || (experts && s.n_experts == 0)) {
+    if (s.rows == 0 || s.rows % whole || s.cols == 0 || s.cols % type->block || s.n == 0 ||
+        (experts ? s.n_experts == 0 : s.n > s.tile && s.n % s.tile)) {
         fprintf(stderr, "wide_alone: rows are a multiple of %u, columns of %u, N is one of %u or less\n", whole, type->block, s.tile);
         return 2;
     }
@@ -256,11 +267,10 @@ int main(int argc, char **argv) {
         sort_pairs(&s);
     else
         s.n_tiles = (s.n + s.tile - 1) / s.tile;
-    const uint32_t matrices = experts ? s.n_experts : 1;
     uint8_t *w = weights(&s), *x = columns(&s);
     uint32_t *y = room(y_size), *first = room(y_size);
     memset(y, 0xff, y_size);
-    const lode_cu_ptr at_w = on_device(w, stride * s.rows * matrices), at_x = on_device(x, tile_size(&s) * s.n_tiles),
+    const lode_cu_ptr at_w = on_device(w, stride * weight_rows(&s)), at_x = on_device(x, tile_size(&s) * s.n_tiles),
                       at_y = on_device(y, y_size);
     struct lode_cuda_packed_args a = {.g = {.n_parts = 1, .n_x = s.n, .cols = s.cols, .x_div = 1, .x = {at_x, tile_size(&s)},
                                             .w_tiles = s.gated ? out / 64 : (out + LODE_WIDE_W - 1) / LODE_WIDE_W},
@@ -285,12 +295,9 @@ int main(int argc, char **argv) {
     for (int i = 0; i < n; i++) {
         kernels[i] = kernel_of(argv[5 + i], kernel);
         best[i] = 1e9;
-        must(cu.set8(at_y, 0xff, y_size, stream), "set");
-        launch(kernels[i], grid, &a);
-        must(cu.to_host(i ? y : first, at_y, y_size, stream), "copy");
-        must(cu.stream_wait(stream), argv[5 + i]);
-        same[i] = !i || are_same(y, first, &s, out);
+        same[i] = true;
     }
+    results(kernels[0], grid, &a, at_y, first, y_size);
     for (int turn = 0; turn < TURNS; turn++)
         for (int i = 0; i < n; i++) {
             const double start = lode_clock();
@@ -300,14 +307,9 @@ int main(int argc, char **argv) {
             const double took = (lode_clock() - start) / RUNS;
             best[i] = took < best[i] ? took : best[i];
         }
-    for (int i = 0; i < n; i++) { /* and when it has run often */
-        for (int k = 0; k < RUNS; k++) {
-            must(cu.set8(at_y, 0xff, y_size, stream), "set");
-            launch(kernels[i], grid, &a);
-            must(cu.to_host(y, at_y, y_size, stream), "copy");
-            must(cu.stream_wait(stream), argv[5 + i]);
-            same[i] = same[i] && are_same(y, first, &s, out);
-        }
+    for (int i = 0; i < n * RUNS; i++) {
+        results(kernels[i / RUNS], grid, &a, at_y, y, y_size);
+        same[i / RUNS] = same[i / RUNS] && are_same(y, first, &s, out);
     }
     /* of a multiprocessor, for 128 rows by 128 by 256 numbers, at the clock that notes reckon with */
     const double blocks = (double)s.rows / 128 * s.n / 128 * s.cols / 256 / MULTIPROCESSORS;

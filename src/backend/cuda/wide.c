@@ -247,9 +247,9 @@ bool lode_cuda_takes_wide_sorted(const struct op *o, const struct lode_operand *
 
 /* Gate and up of pairs, where they meet, are rounded and spread. */
 static int spread_met(const struct op *o, const struct spread *s, const struct lode_cuda_expert_product *e,
-                      const struct lode_cuda_spread_args *to, uint32_t tiles) {
+                      struct lode_cuda_spread_args to, uint32_t tiles) {
     const struct lode_cuda_kernels *k = &o->r->c->kernels;
-    const struct lode_cuda_spread_met_args a = {.to = *to,
+    const struct lode_cuda_spread_met_args a = {.to = to_spread(s, to),
                                                 .route = e->call->route,
                                                 .up = e->up,
                                                 .n_used = e->call->n_used,
@@ -265,9 +265,9 @@ int lode_cuda_run_wide_sorted(const struct op *o, const struct lode_cuda_expert_
     if (!lode_cuda_takes_wide_sorted(o, w, x_tiles))
         return 0;
     const struct spread s = spread_of(o, w, LODE_GEMM_TILE_X);
-    const struct lode_cuda_spread_args sa = to_spread(&s, (struct lode_cuda_spread_args){.x = g.x, .tiles = g.tiles, .list = g.list, .x_div = g.x_div});
+    const struct lode_cuda_spread_args sa = {.x = g.x, .tiles = g.tiles, .list = g.list, .x_div = g.x_div};
     struct lode_cuda_packed_args a = {.g = g};
-    LODE_TRY(e->up ? spread_met(o, &s, e, &sa, x_tiles) : spread(o, &s, sa, x_tiles, 1));
+    LODE_TRY(e->up ? spread_met(o, &s, e, sa, x_tiles) : spread(o, &s, sa, x_tiles, 1));
     LODE_TRY(multiply(o, (void *const[2]){o->r->c->kernels.wide_ahead[w->type], NULL}, &s, &a, x_tiles, w_tiles));
     return 1;
 }

@@ -321,6 +321,10 @@ DEVICE float glu_of(uint32_t kind, float gate, float up) {
         return gate * up;
     }
 }
+/* What gate and up of a pair are multiplied by before they meet; a: lode_cuda_few_pairs_args, lode_cuda_spread_met_args. */
+template <class A> DEVICE float weight_before(const A &a, uint32_t pair) {
+    return a.weigh_input ? row_at<const float>(a.route, pair / a.n_used)[2 * (pair % a.n_used) + 1] : 1;
+}
 /* Of four numbers of gate and of up, each times `by`; times 1 changes nothing. */
 DEVICE float4 glu_of_weighed(uint32_t kind, float4 gate, float4 up, float by) {
     return make_float4(glu_of(kind, gate.x * by, up.x * by), glu_of(kind, gate.y * by, up.y * by), glu_of(kind, gate.z * by, up.z * by),

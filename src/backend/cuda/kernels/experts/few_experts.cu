@@ -26,7 +26,7 @@ template <int BLOCK> DEVICE void few_pairs(const struct lode_cuda_few_pairs_args
         put_block<BLOCK>(at<uint8_t>(a.y) + ((size_t)blockIdx.x * nb + block) * size, column, block, blocks[warp], here,
                          a.input == LODE_GEMV_AS_IS ? row : NULL, [&](uint32_t b, float4 v[2]) {
                              const float4 *const up = a.up ? at<const float4>(a.up + pair * a.x.stride) : NULL;
-                             const float by = a.weigh_input ? row_at<const float>(a.route, pair / a.n_used)[2 * (pair % a.n_used) + 1] : 1;
+                             const float by = weight_before(a, pair);
 #pragma unroll
                              for (int k = 0; k < 2; k++) {
                                  const uint32_t j = 64 * b + at_of<BLOCK>(lane, k);

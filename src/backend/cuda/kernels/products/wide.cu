@@ -96,7 +96,7 @@ template <int BLOCK, int N> DEVICE void spread_met(const struct lode_cuda_spread
         return;
     const uint32_t pair = at<const uint32_t>(to.list)[at<const struct lode_cuda_gemm_tile>(to.tiles)[1 + t].first + r];
     const float4 *const gate = row_at<const float4>(to.x, pair), *const up = at<const float4>(a.up + pair * to.x.stride);
-    const float by = a.weigh_input ? row_at<const float>(a.route, pair / a.n_used)[2 * (pair % a.n_used) + 1] : 1;
+    const float by = weight_before(a, pair);
     const auto numbers = [&](uint32_t i) { return glu_of_weighed(a.act, gate[i], up[i], by); }; /* 4 i and on */
     if constexpr (BLOCK == 256) {
         const float4 u = numbers(64 * part + 2 * lane), v = numbers(64 * part + 2 * lane + 1);

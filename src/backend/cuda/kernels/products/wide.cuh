@@ -102,13 +102,19 @@ DEVICE void bring_words(uint8_t (*to)[item_of<T>::SIZE], const J &job, const uin
                       base + (size_t)of * job.w_stride + word);
     }
 }
+/* Where plane I of item b begins in a row, and how many bytes of it are left from there on. */
+struct plane_place { uint32_t from, left; };
+template <class T, int I> DEVICE struct plane_place plane_place_of(const struct wide_job &job, uint32_t b) {
+    const uint32_t nb = job.nb * T::BLOCK / planes<T>::NUMBERS, left = (nb - b * (ITEM / planes<T>::NUMBERS)) * planes<T>::size(I);
+    /* of less than four bytes, those four that they lie in */
+    return {(nb * plane_before<T, I>::SIZE + b * plane<T, I>::BYTES) & ~3u, left};
+}
 template <class T, int I, class J>
 DEVICE void bring_plane(uint8_t (*to)[item_of<T>::SIZE], const J &job, uint32_t b) {
-    constexpr uint32_t BYTES = plane<T, I>::BYTES, PIECE = BYTES % 16 == 0 ? 16 : 4, BLOCKS = ITEM / planes<T>::NUMBERS;
+    constexpr uint32_t BYTES = plane<T, I>::BYTES, PIECE = BYTES % 16 == 0 ? 16 : 4;
     if constexpr (BYTES != 0) {
-        const uint32_t nb = job.nb * T::BLOCK / planes<T>::NUMBERS, left = (nb - b * BLOCKS) * planes<T>::size(I);
-        /* of less than four bytes, those four that they lie in */
-        const uint32_t from = (nb * plane_before<T, I>::SIZE + b * BYTES) & ~3u;
+        const struct plane_place at = plane_place_of<T, I>(job, b);
+        const uint32_t from = at.from, left = at.left;
         if constexpr (COPIERS % (BYTES < PIECE ? 1 : BYTES / PIECE) == 0 && BYTES >= PIECE) {
             if (from % PIECE == 0 && left >= BYTES && (J::PAIRED || job.w_rows == W_ROWS)) {
                 bring_rows<T, I, PIECE>(to, job, job.w + from);

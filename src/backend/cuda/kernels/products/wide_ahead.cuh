@@ -69,13 +69,11 @@ DEVICE void bring_some(uint8_t (*to)[item_of<T>::SIZE], const struct wide_job &j
 }
 /* Plane I of item b. */
 template <class T, int I> DEVICE void bring_plane_ahead(uint8_t (*to)[item_of<T>::SIZE], const struct wide_job &job, uint32_t b) {
-    constexpr uint32_t BYTES = plane<T, I>::BYTES, PIECE = BYTES % 16 == 0 ? 16 : 4, BLOCKS = ITEM / planes<T>::NUMBERS,
-                       N = BYTES < PIECE ? 1 : BYTES / PIECE, STRIDE = plane<T, I>::STRIDE;
+    constexpr uint32_t BYTES = plane<T, I>::BYTES, PIECE = BYTES % 16 == 0 ? 16 : 4, N = BYTES < PIECE ? 1 : BYTES / PIECE, STRIDE = plane<T, I>::STRIDE;
     if constexpr (BYTES != 0) {
         const uint32_t t = threadIdx.x - MULTIPLIERS - X_COPIERS, warp = t / 32, lane = t % 32;
-        const uint32_t nb = job.nb * T::BLOCK / planes<T>::NUMBERS, left = (nb - b * BLOCKS) * planes<T>::size(I);
-        /* of less than four bytes, those four that they lie in */
-        const uint32_t from = (nb * plane_before<T, I>::SIZE + b * BYTES) & ~3u;
+        const struct plane_place place = plane_place_of<T, I>(job, b);
+        const uint32_t from = place.from, left = place.left;
         if constexpr (32 % N == 0 && BYTES >= PIECE) {
             if (from % PIECE == 0 && left >= BYTES) {
                 constexpr uint32_t STEP = 32 / N, EACH = STEP > 16 ? STEP : 16; /* rows of an instruction; of a warp's turn */
