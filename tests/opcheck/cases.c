@@ -551,6 +551,7 @@ static struct lode_node *build_attention_deep(struct oc *t) {
         {6, 2, 128, 128, 300, 0, false, LODE_BF16, LODE_BF16}, {6, 2, 64, 64, 300, 0, false, LODE_F16, LODE_F16},
         {4, 2, 256, 256, 0, 50, false, LODE_F16, LODE_F16},  {4, 2, 96, 128, 0, 0, false, LODE_F16, LODE_F16},
         {8, 2, 128, 128, 0, 0, false, LODE_Q8_0, LODE_Q8_0}, {12, 1, 64, 64, 300, 0, true, LODE_Q8_0, LODE_Q8_0},
+        {4, 2, 80, 80, 0, 0, true, LODE_F16, LODE_F16}, /* joined by 32 numbers, the last ones 16 */
     };
     t->before = 780;
     return attention_of(t, &kinds[t->variant]);
@@ -897,7 +898,7 @@ const struct oc_case oc_cases[] = {
     {"attention_rows", 14, false, build_attention_rows, OC_ATTENTION},
     {"attention_whole", 22, false, build_attention_whole, OC_ATTENTION},
     {"attention_gated", 12, false, build_attention_gated, OC_SAME},
-    {"attention_deep", 10, false, build_attention_deep, OC_ATTENTION},
+    {"attention_deep", 11, false, build_attention_deep, OC_ATTENTION},
     {"attention_chains", 11, false, build_attention_chains, OC_ATTENTION_DEEP},
     {"latent", 19, false, build_latent, OC_SAME},
     {"attended", 9, false, build_attended, OC_SAME},

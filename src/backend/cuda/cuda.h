@@ -28,14 +28,14 @@
     X(few, few_x256) X(few, few_a256_1) X(few, few_a256_2) X(few, few_a256_4)                      \
     X(attention, attention_walk) X(attention, attention_page) X(attention, attention_merge)        \
     X(attention_tile, attention_tile) X(attention_tile, attention_tile_256) X(attention_large, attention_large) X(attention_large, attention_large_32) \
-    X(decode_join, decode_join_128) X(decode_join, decode_join_256) X(decode_join_rows, decode_join_rows) \
+    X(decode_join, decode_join_128) X(decode_join, decode_join_256) X(decode_join_once, decode_join_once) X(decode_join_rows, decode_join_rows) \
     X(decode, decode_1) X(decode, decode_2) X(decode, decode_4) X(decode, decode_8)                \
     X(decode, decode_merge) X(recur, conv) X(recur, delta_gates) X(recur, delta_64)                \
     X(recur, delta_128) X(recur, delta_any) X(best, best_of_slices) X(best, best_of_rows) \
     X(best, draw_of_rows) X(fetch, fetch) X(reads, reads)
 #define LODE_CUDA_MODULE_LIST(X) \
     X(rows) X(positions) X(latent) X(experts) X(chosen_in) X(chosen_in_32) X(chosen_out) X(chosen_out_32) X(mul) X(mul_packed) X(gemm) X(gemm_float) X(gemv) X(gemv_codebook) X(gemv_own) X(gemv_float) X(gemv_near) X(gemv_stream) \
-    X(gemv_stream_k) X(gemv_stream_fast) X(few) X(attention) X(attention_tile) X(attention_large) X(attention_ring) X(decode) X(decode_short) X(decode_short_fast) X(decode_walk) X(decode_join) X(decode_join_rows) X(recur) X(wide) X(wide_own) X(best) X(fetch) X(reads) X(gemm_fast) X(gemv_fast) \
+    X(gemv_stream_k) X(gemv_stream_fast) X(few) X(attention) X(attention_tile) X(attention_large) X(attention_ring) X(decode) X(decode_short) X(decode_short_fast) X(decode_walk) X(decode_join) X(decode_join_once) X(decode_join_rows) X(recur) X(wide) X(wide_own) X(best) X(fetch) X(reads) X(gemm_fast) X(gemv_fast) \
     X(wide_glu) X(wide_ahead) X(wide_fast) X(few_fast) X(few_own) X(few_mixed) X(few_experts) X(wide_gated) X(attention_fast) X(attention_long) X(attention_latent) X(attention_wide) X(decode_fast) X(decode_ring)
 
 /* decode_walk.cu, each for 1, 2, 4 and 8 query heads: what keys and values are in; 128: heads of so many numbers, whose rows

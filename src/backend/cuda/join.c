@@ -14,6 +14,8 @@ int lode_cuda_merge_parts(const struct op *o, const struct lode_cuda_att_args *a
     const uint32_t some = WARPS * a->max_pages * LODE_JOIN_ROWS_PAGE;
     if ((rows > 1 || is_long) && a->max_pages <= LODE_JOIN_ROWS_PAGES && some <= lode_cuda_room(o->r->c))
         return lode_cuda_run_kernel(o, k->decode_join_rows, (a->n_heads * pieces + WARPS - 1) / WARPS, rows, 1, LODE_JOIN_ROWS_THREADS, some, a);
+    if (rows == 1 && a->max_pages <= LODE_JOIN_ONCE_PAGES)
+        return lode_cuda_run_kernel(o, k->decode_join_once, a->n_heads * pieces, 1, 1, LODE_JOIN_ONCE_PAGES, LODE_JOIN_ONCE_ROOM, a);
     /* one row's are quicker by twice as many at once.  Two slots even where all pages fit one: with less beside it the next launch's blocks come
      * sooner, and their copies stand before what is read here */
     const bool wide = rows == 1 && a->max_pages > LODE_JOIN_PAGES && 2 * LODE_JOIN_SLOT(2 * LODE_JOIN_PAGES) <= lode_cuda_room(o->r->c);

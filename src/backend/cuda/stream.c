@@ -119,7 +119,11 @@ struct launch {
 static int lay_out(const struct op *o, const struct lode_cuda_gemv_args *a, const struct needs *n, bool k,
                    struct lode_cuda_stream_args *s, struct launch *l) {
     const struct lode_cuda *c = o->r->c;
-    const uint32_t all = (uint32_t)c->multiprocessors, grid = a->n_units < all ? a->n_units : all;
+    const uint32_t all = (uint32_t)c->multiprocessors, most_blocks = a->n_units < all ? a->n_units : all;
+    const uint32_t own = (a->n_units + most_blocks - 1) / most_blocks;
+    /* Of K-quants no more blocks than have `own` units: the last ones would have one less, which saves nothing, and begin when the last block
+     * of the launch before is done. */
+    const uint32_t grid = k ? (a->n_units + own - 1) / own : most_blocks;
     uint64_t size = 0;
     for (uint32_t i = 0; i < a->n_parts; i++)
         size += (uint64_t)a->parts[i].rows * a->parts[i].w_stride;
@@ -127,7 +131,7 @@ static int lay_out(const struct op *o, const struct lode_cuda_gemv_args *a, cons
     s->a.x_at = n->x_at;
     const bool small = k && size <= (uint64_t)SMALL * all && SHARED_OF_SMALL <= room(o) &&
                        s->ring_at + FOR_ALIGNMENT + LODE_STREAM_WARPS / 2 * ring_size(n, LEAST_SLOTS) <= SHARED_OF_SMALL;
-    const uint32_t own = (a->n_units + grid - 1) / grid, at_most = small ? LODE_STREAM_WARPS / 2 : LODE_STREAM_WARPS;
+    const uint32_t at_most = small ? LODE_STREAM_WARPS / 2 : LODE_STREAM_WARPS;
     uint32_t left = (small ? SHARED_OF_SMALL - FOR_ALIGNMENT : room(o)) - s->ring_at;
     const uint32_t split = k ? split_of(a, own, at_most, n, left) : 1;
     s->split = lode_cuda_divisor(split);
@@ -144,8 +148,10 @@ static int lay_out(const struct op *o, const struct lode_cuda_gemv_args *a, cons
     }
     const uint32_t slots = (left / s->warps - n->own) / (n->slot + n->head);
     s->slots = slots < LODE_STREAM_SLOTS ? slots : LODE_STREAM_SLOTS;
-    /* what stands before x it waits for; what does not is asked for when the launch before has ended */
-    s->early = !k ? (s->slots - 1) / 2 : small ? s->slots - 1 : size >= (uint64_t)LARGE * all;
+    /* What stands before x it waits for; what does not is asked for when the launch before has ended.  What is but a chunk a warp has come
+     * by then; but where x is normed it would be more than the next launch's time. */
+    const bool one_chunk = a->per_unit * own * split <= s->warps && lode_cuda_up(a->cols, n->chunk) <= split;
+    s->early = !k ? (s->slots - 1) / 2 : small ? s->slots - 1 : size >= (uint64_t)LARGE * all || (one_chunk && a->input != LODE_GEMV_NORM);
     s->heads_at = s->warps * s->slots * n->slot;
     s->own_at = s->heads_at + s->warps * s->slots * n->head;
     for (uint32_t i = 0; i < a->n_parts; i++)

@@ -60,6 +60,8 @@ struct lode_cuda_walk_args {
 /* decode_join: pages that are merged at a time, or twice as many, by a thread each, beside two warps that add; numbers of a head that a block
  * has; pages that are read before they are added; bytes of shared memory for so many pages: parts, factors, totals and words of their warps. */
 enum { LODE_JOIN_PAGES = 128, LODE_JOIN_COLS = 32, LODE_JOIN_AHEAD = 16 };
+/* decode_join_once.cu: pages, which are its threads too; bytes of shared memory that it asks for beside its own, so that blocks spread. */
+enum { LODE_JOIN_ONCE_PAGES = 128, LODE_JOIN_ONCE_ROOM = 22000 };
 /* decode_join_rows.cu: pages at most, bytes of shared memory of a warp's page, threads of a block. */
 enum { LODE_JOIN_ROWS_PAGES = 160, LODE_JOIN_ROWS_PAGE = 4 * LODE_JOIN_COLS + 16, LODE_JOIN_ROWS_THREADS = 128 };
 #define LODE_JOIN_THREADS(pages) ((pages) + 64)

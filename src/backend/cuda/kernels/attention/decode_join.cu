@@ -2,11 +2,9 @@
  * numbers of a head.  Its last warps add them up and the weights' totals, page by page; the others, a thread a page, have parts brought and
  * find what sums and parts are multiplied by, of the next pages meanwhile.  Pages that are not there have factors that change nothing, the
  * sign of a zero included. */
-#include "attention_shared.h"
-#include "backend/cuda/kernels/copies.cuh"
-#include "decode.cuh"
+#include "decode_join.cuh"
 
-enum { COLS = LODE_JOIN_COLS, AHEAD = LODE_JOIN_AHEAD };
+enum { AHEAD = LODE_JOIN_AHEAD };
 static_assert(2 * AHEAD == 32, "a warp's pages");
 
 /* A round's pages in shared memory; behind them are AHEAD that are read before they are added, or not at all. */
@@ -72,54 +70,14 @@ template <uint32_t APART, int PAGES> DEVICE void add_pages(float &sum, uint32_t 
     }
 }
 
-/* A thread's page z, of PAGES that as many threads have: its factors to m.  so_far: the largest score of those before, and then of these
- * too. */
-template <int PAGES> DEVICE void find_factors(struct round_mem<PAGES> &m, float2 ml, uint32_t z, bool here, float &so_far) {
-    const uint32_t tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
-    const bool first = z == 0, none_before = z < PAGES;
-    float most = here ? ml.x : -INFINITY;
-#pragma unroll
-    for (int w = 1; w < 32; w *= 2) { /* the largest up to here */
-        const float v = __shfl_up_sync(0xffffffffu, most, w);
-        if (lane >= (uint32_t)w)
-            most = v > most ? v : most;
-    }
-    if (lane == 31)
-        m.largest[warp] = most;
-    float last = __shfl_up_sync(0xffffffffu, most, 1);
-    asm volatile("bar.sync 1, %0;" ::"n"(PAGES) : "memory");
-    const float start = none_before ? -INFINITY : so_far;
-    float before = start, all = start;
-#pragma unroll
-    for (uint32_t k = 0; k < PAGES / 32; k++) {
-        const float v = m.largest[k];
-        before = k < warp && v > before ? v : before;
-        all = v > all ? v : all;
-    }
-    last = lane == 0 ? before : before > last ? before : last;
-    most = before > most ? before : most;
-    so_far = all;
-    const float kept = !here ? 1 : first ? 0 : exp_below(last - most);
-    const uint32_t same = __ballot_sync(0xffffffffu, kept == 1);
-    m.kept[tid] = kept;
-    m.by[tid] = !here ? -0.0f : first ? 1 : exp_below(ml.x - most);
-    m.totals[tid] = here ? ml.y : 0;
-    if (lane == 0)
-        m.same[warp] = same;
-}
-
 template <int PAGES> DEVICE void join(const struct lode_cuda_att_args &a) {
     extern __shared__ __align__(16) uint8_t join_mem[];
     __shared__ float max_and_total[2];
     struct round_mem<PAGES> *const slots = (struct round_mem<PAGES> *)join_mem;
     static_assert(sizeof *slots == LODE_JOIN_SLOT(PAGES), "attention_shared.h");
-    const uint32_t pieces = (a.head_dim_v + COLS - 1) / COLS, at_row = blockIdx.y, row = a.first_row + at_row;
-    const uint32_t head = blockIdx.x / pieces, c0 = blockIdx.x % pieces * COLS, tid = threadIdx.x, lane = tid % 32;
-    const uint32_t cols = a.head_dim_v - c0 < COLS ? a.head_dim_v - c0 : COLS;
-    const struct lode_cuda_row &r = step_row(a.step, row);
-    const uint32_t n = parts_of(a, r.pos), rounds = (n + PAGES - 1) / PAGES;
-    const float *in = head_parts_of(a, at_row, head).of + c0;
-    const float2 *ml = head_parts_of(a, at_row, head).ml;
+    const uint32_t tid = threadIdx.x, lane = tid % 32;
+    const struct joined j = joined_here(a);
+    const uint32_t n = j.n, rounds = (n + PAGES - 1) / PAGES;
     const bool adds = tid >= PAGES, of_totals = tid >= PAGES + 32;
     wait_for_last();
     float so_far = 0, sum = -0.0f; /* to which the first page adds itself */
@@ -130,14 +88,14 @@ template <int PAGES> DEVICE void join(const struct lode_cuda_att_args &a) {
             const uint32_t at = tid / (COLS / 4) + k * (PAGES / (COLS / 4)), z = i * PAGES + at, c = tid % (COLS / 4) * 4;
             if (z >= n)
                 *(float4 *)(to + at * COLS + c) = make_float4(0, 0, 0, 0);
-            else if (c < cols)
-                copy_async<16>(to + at * COLS + c, in + (size_t)z * a.head_dim_v + c);
+            else if (c < j.cols)
+                copy_async<16>(to + at * COLS + c, j.of + (size_t)z * a.head_dim_v + c);
         }
     };
     float2 next = make_float2(0, 0);
     if (!adds) {
         if (tid < n)
-            next = ml[tid]; /* factors come of it, after a long way: before the parts */
+            next = j.ml[tid]; /* factors come of it, after a long way: before the parts */
         ask(0);
     }
     let_next_come(); /* whose copies would stand before what the last warps read */
@@ -148,8 +106,8 @@ template <int PAGES> DEVICE void join(const struct lode_cuda_att_args &a) {
             const float2 now = next;
             const uint32_t z = i * PAGES + tid;
             if (z + PAGES < n)
-                next = ml[z + PAGES];
-            find_factors(m, now, z, z < n, so_far);
+                next = j.ml[z + PAGES];
+            find_factors<PAGES, false>(m, now, z, z < n, so_far);
             copies_end_group();
             copies_wait<0>();
         }
@@ -166,9 +124,9 @@ template <int PAGES> DEVICE void join(const struct lode_cuda_att_args &a) {
     if (tid == 0)
         max_and_total[0] = so_far;
     __syncthreads();
-    const float *sink = a.sinks ? at<const float>(a.sinks) + head : NULL;
-    if (adds && !of_totals && lane < cols)
-        row_at<float>(a.y, row)[head * a.head_dim_v + c0 + lane] = finish(max_and_total[0], max_and_total[1], sum, sink);
+    const float *sink = a.sinks ? at<const float>(a.sinks) + j.head : NULL;
+    if (adds && !of_totals && lane < j.cols)
+        row_at<float>(a.y, j.row)[j.head * a.head_dim_v + j.c0 + lane] = finish(max_and_total[0], max_and_total[1], sum, sink);
 }
 
 /* decode_join_PAGES: so many at once.  blockIdx: head and which of its numbers, row */
