@@ -10,33 +10,52 @@
 
 /* Kernels that are there once: X(module, name). */
 #define LODE_CUDA_KERNEL_LIST(X)                                                                   \
-    X(rows, rms_norm) X(rows, rms_norm_any) X(rows, layer_norm) X(rows, l2_norm) X(rows, quant_a32)                      \
-    X(rows, quant_a256) X(rows, add) X(rows, glu) X(rows, act) X(rows, row_gate) X(rows, scale)    \
-    X(rows, softcap) X(rows, pick) X(rows, gather) X(rows, cut) X(rows, join) X(rows, unite)      \
-    X(rows, repack)                                                                                \
+    X(rows, rms_norm) X(rows, rms_norm_any) X(rows, layer_norm) X(rows, l2_norm)                   \
+    X(rows, quant_a32) X(rows, quant_a256) X(rows, add) X(rows, glu) X(rows, act)                  \
+    X(rows, row_gate) X(rows, scale) X(rows, softcap) X(rows, pick) X(rows, gather) X(rows, cut)   \
+    X(rows, join) X(rows, unite) X(rows, repack)                                                   \
     X(positions, temperature) X(positions, rope_table) X(positions, rope) X(positions, kv_put)     \
-    X(positions, prepare) X(positions, prepare_64) X(positions, prepare_128) X(latent, latent) X(experts, moe_act) X(experts, moe_sum) X(experts, route) X(experts, route_few)                \
-    X(experts, group_pairs) X(gemv, gemv_a32) X(gemv, gemv_a256) X(gemv, gemv_only_q8_0)              \
-    X(gemv, gemv_only_q4_k) X(gemv, gemv_only_q5_k) X(gemv_codebook, gemv_codebook)                \
+    X(positions, prepare) X(positions, prepare_64) X(positions, prepare_128)                       \
+    X(latent, latent)                                                                              \
+    X(experts, moe_act) X(experts, moe_sum) X(experts, route) X(experts, route_few)                \
+    X(experts, group_pairs)                                                                        \
+    X(gemv, gemv_a32) X(gemv, gemv_a256) X(gemv, gemv_only_q8_0) X(gemv, gemv_only_q4_k)           \
+    X(gemv, gemv_only_q5_k)                                                                        \
+    X(gemv_codebook, gemv_codebook)                                                                \
     X(gemv_own, gemv_u) X(gemv_own, gemv_parts)                                                    \
-    X(few, few_x32) X(few, few_a32_1) X(few, few_a32_2) X(few, few_a32_4)                          \
-    X(few_own, few_own_1) X(few_own, few_own_2) X(few_own, few_own_4)                               \
+    X(few, few_x32) X(few, few_a32_1) X(few, few_a32_2) X(few, few_a32_4) X(few, few_x256)         \
+    X(few, few_a256_1) X(few, few_a256_2) X(few, few_a256_4)                                       \
+    X(few_own, few_own_1) X(few_own, few_own_2) X(few_own, few_own_4)                              \
     X(few_mixed, few_q4_q6_1) X(few_mixed, few_q4_q6_2) X(few_mixed, few_q4_q6_4)                  \
     X(few_mixed, few_q5_q6_1) X(few_mixed, few_q5_q6_2) X(few_mixed, few_q5_q6_4)                  \
-    X(few_experts, few_pairs_256) X(few_experts, few_pairs_32) X(few_experts, few_experts_a256) X(few_experts, few_experts_a32) \
-    X(few_experts, few_experts_own) X(few_experts, few_experts_q4_q6) X(few_experts, few_experts_q5_q6) \
-    X(few, few_x256) X(few, few_a256_1) X(few, few_a256_2) X(few, few_a256_4)                      \
+    X(few_experts, few_pairs_256) X(few_experts, few_pairs_32) X(few_experts, few_experts_a256)    \
+    X(few_experts, few_experts_a32) X(few_experts, few_experts_own)                                \
+    X(few_experts, few_experts_q4_q6) X(few_experts, few_experts_q5_q6)                            \
     X(attention, attention_walk) X(attention, attention_page) X(attention, attention_merge)        \
-    X(attention_tile, attention_tile) X(attention_tile, attention_tile_256) X(attention_large, attention_large) X(attention_large, attention_large_32) \
-    X(decode_join, decode_join_128) X(decode_join, decode_join_256) X(decode_join_once, decode_join_once) X(decode_join_rows, decode_join_rows) \
+    X(attention_tile, attention_tile) X(attention_tile, attention_tile_256)                        \
+    X(attention_large, attention_large) X(attention_large, attention_large_32)                     \
+    X(decode_join, decode_join_128) X(decode_join, decode_join_256)                                \
+    X(decode_join_once, decode_join_once)                                                          \
+    X(decode_join_rows, decode_join_rows)                                                          \
     X(decode, decode_1) X(decode, decode_2) X(decode, decode_4) X(decode, decode_8)                \
-    X(decode, decode_merge) X(recur, conv) X(recur, delta_gates) X(recur, delta_64)                \
-    X(recur, delta_128) X(recur, delta_any) X(best, best_of_slices) X(best, best_of_rows) \
-    X(best, draw_of_rows) X(fetch, fetch) X(reads, reads)
-#define LODE_CUDA_MODULE_LIST(X) \
-    X(rows) X(positions) X(latent) X(experts) X(chosen_in) X(chosen_in_32) X(chosen_out) X(chosen_out_32) X(mul) X(mul_packed) X(gemm) X(gemm_float) X(gemv) X(gemv_codebook) X(gemv_own) X(gemv_float) X(gemv_near) X(gemv_stream) \
-    X(gemv_stream_k) X(gemv_stream_fast) X(few) X(attention) X(attention_tile) X(attention_large) X(attention_ring) X(decode) X(decode_short) X(decode_short_fast) X(decode_walk) X(decode_join) X(decode_join_once) X(decode_join_rows) X(recur) X(wide) X(wide_own) X(best) X(fetch) X(reads) X(gemm_fast) X(gemv_fast) \
-    X(wide_glu) X(wide_ahead) X(wide_fast) X(few_fast) X(few_own) X(few_mixed) X(few_experts) X(wide_gated) X(attention_fast) X(attention_long) X(attention_latent) X(attention_wide) X(decode_fast) X(decode_ring)
+    X(decode, decode_merge)                                                                        \
+    X(recur, conv) X(recur, delta_gates) X(recur, delta_64) X(recur, delta_128)                    \
+    X(recur, delta_any)                                                                            \
+    X(best, best_of_slices) X(best, best_of_rows) X(best, draw_of_rows)                            \
+    X(fetch, fetch)                                                                                \
+    X(reads, reads)
+/* Their modules, folder by folder as in meson.build; some have kernels of families, which find.c looks up. */
+#define LODE_CUDA_MODULE_LIST(X)                                                                   \
+    X(rows) X(recur) X(best) X(fetch) X(reads)                                                     \
+    X(mul) X(mul_packed) X(gemm) X(gemm_float) X(gemv) X(gemv_codebook) X(gemv_own) X(gemv_float)  \
+    X(gemv_near) X(gemv_stream) X(gemv_stream_k) X(gemv_stream_fast) X(few) X(wide) X(wide_own)    \
+    X(wide_ahead) X(wide_glu) X(gemm_fast) X(gemv_fast) X(wide_fast) X(wide_gated) X(few_fast)     \
+    X(few_own) X(few_mixed)                                                                        \
+    X(experts) X(chosen_in) X(chosen_in_32) X(chosen_out) X(chosen_out_32) X(few_experts)          \
+    X(positions) X(latent) X(attention) X(attention_tile) X(attention_large) X(attention_ring)     \
+    X(decode) X(decode_short) X(decode_short_fast) X(decode_walk) X(decode_join)                   \
+    X(decode_join_once) X(decode_join_rows) X(attention_fast) X(attention_long)                    \
+    X(attention_latent) X(attention_wide) X(decode_fast) X(decode_ring)
 
 /* decode_walk.cu, each for 1, 2, 4 and 8 query heads: what keys and values are in; 128: heads of so many numbers, whose rows
  * follow one another. */
