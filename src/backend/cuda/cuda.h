@@ -5,7 +5,10 @@
 #include "backend/cuda.h"
 #include "backend/cuda/driver.h"
 #include "backend/cuda/registered.h"
-#include "backend/cuda/kernels/shared.h"
+#include "backend/cuda/kernels/attention/attention_shared.h"
+#include "backend/cuda/kernels/experts/experts_shared.h"
+#include "backend/cuda/kernels/planes.h"
+#include "backend/cuda/kernels/rows_shared.h"
 #include "backend/tuning.h"
 
 /* Kernels that are there once: X(module, name). */

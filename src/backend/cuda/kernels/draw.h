@@ -3,6 +3,7 @@
 #ifndef LODE_BACKEND_CUDA_DRAW_H
 #define LODE_BACKEND_CUDA_DRAW_H
 
+#include "backend/cuda/kernels/rows_shared.h"
 #include "backend/cuda/kernels/shared.h"
 #include "base/draw.h"
 

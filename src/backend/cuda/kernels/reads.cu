@@ -1,5 +1,6 @@
 /* reads.cu - what the memory gives: all of some bytes read once, by as many loads at a time as a multiprocessor can
  * have on their way. */
+#include "backend/cuda/kernels/rows_shared.h"
 #include "backend/cuda/kernels/common.cuh"
 
 enum { AT_ONCE = 8 };

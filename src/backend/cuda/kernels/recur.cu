@@ -3,6 +3,7 @@
  *
  * A segment's state and the checkpoint that the step leaves are blocks of device memory (store/state.h);
  * a.at is where in a block this layer's part lies. */
+#include "backend/cuda/kernels/rows_shared.h"
 #include "copies.cuh"
 #include "shared_memory.cuh"
 

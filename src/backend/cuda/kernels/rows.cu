@@ -1,5 +1,7 @@
 /* rows.cu - ops that treat every row by itself: the definitions are backend/cpu/rows.c and
  * kern/row_scalar.c, act_scalar.c, quant_scalar.c, kv_scalar.c.  blockIdx.x is the row. */
+#include "backend/cuda/kernels/rows_shared.h"
+#include "backend/cuda/kernels/products/products_shared.h"
 #include "rows.cuh"
 #include "unite.h"
 

@@ -3,6 +3,7 @@
 #ifndef LODE_CUDA_ATTENTION_CUH
 #define LODE_CUDA_ATTENTION_CUH
 
+#include "backend/cuda/kernels/attention/attention_shared.h"
 #include "backend/cuda/kernels/common.cuh"
 
 #pragma push_macro("inline")

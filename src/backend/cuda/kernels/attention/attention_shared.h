@@ -1,8 +1,62 @@
-/* attention_shared.h - what attention's kernels and those who launch them agree on beside shared.h. */
+/* attention_shared.h - what attention's kernels are told, and how they lie in shared memory. */
 #ifndef LODE_CUDA_ATTENTION_SHARED_H
 #define LODE_CUDA_ATTENTION_SHARED_H
 
 #include "backend/cuda/kernels/shared.h"
+
+struct lode_cuda_put_args {
+    lode_dev step;
+    struct lode_cuda_mat k, v;
+    uint32_t layer, n_heads, head_dim, head_dim_v;
+};
+
+struct lode_cuda_att_args {
+    lode_dev step, sinks, scratch;
+    lode_dev views; /* of all rows, if they are of one sequence; else 0 */
+    struct lode_cuda_mat q, y;
+    uint32_t layer, n_heads, n_kv_heads, head_dim, head_dim_v, window, chunk, both_ways;
+    uint32_t max_pages; /* of the scratch; of --numerics tensor chains */
+    uint32_t chains;    /* of --numerics tensor: pages from one of a chain to its next (attention_fast.cuh) */
+    float scale, cap;
+    uint32_t first_row; /* of the launch, among the step's: decode.cu, decode_walk.cu, decode_join.cu, attention_fast.cu's parts */
+    uint32_t n_rows;    /* from there on, of one sequence: attention_fast.cu's parts */
+    uint32_t kv_rows;   /* attention.cu: keys or values that there is shared memory for, a page's or a power of two below */
+    struct lode_cuda_tiles tiles; /* attention_fast.cu, attention_wide.cu: where results go, not to y */
+};
+
+/* Norms and rotations of queries and keys, and the cache's entry, in one. */
+struct lode_cuda_prepare_args {
+    lode_dev step, norm_q, norm_k;
+    struct lode_cuda_mat q, k, v, q_out, k_out, table;
+    uint32_t layer, n_heads, n_kv_heads, head_dim, head_dim_v;
+    uint32_t q_apart;              /* numbers from a head of q to the next */
+    uint32_t norms_q, norms_k;     /* whether there is a norm */
+    uint32_t pairs_q, pairs_k;     /* that are turned; 0: no rotation */
+    uint32_t kind_q, kind_k;       /* pairs are neighbours */
+    float eps_q, eps_k;
+};
+
+/* Latent attention between its products (latent.cu). */
+enum { LODE_LATENT_NUMBERS = 576, LODE_LATENT_WARPS = 4 }; /* of a row that is kept, at most; of a block of threads */
+struct lode_cuda_latent_args {
+    lode_dev step, norm;           /* norm: c's weights; 0: it has none */
+    struct lode_cuda_mat c, r;     /* a token's row, not normed and not turned: rank numbers, 2 pairs numbers */
+    struct lode_cuda_mat table;
+    struct lode_cuda_mat q, turned, rounded; /* turned: where the first head's turned numbers go; rounded.data 0: nothing is rounded */
+    uint32_t layer, rank, pairs;
+    uint32_t kind, kind_q;         /* pairs are neighbours */
+    uint32_t n_heads;              /* of queries; 0: they are left alone */
+    uint32_t head, turned_head;    /* numbers from a head to the next, of q and of what is turned */
+    uint32_t plain_at, plain, rope_at; /* of a head: what is rounded, and 2 pairs numbers that are turned */
+    float eps;
+};
+
+/* Attention of one row a sequence; where there are heads to prepare, with what `prepare` does. */
+struct lode_cuda_decode_args {
+    struct lode_cuda_att_args att;
+    struct lode_cuda_prepare_args heads;
+    uint32_t prepares, pad;
+};
 
 /* decode.cu: bytes from one key to the next in shared memory, where there is room for keys (keys_here): those of four keys
  * that threads read at once are in different banks. */

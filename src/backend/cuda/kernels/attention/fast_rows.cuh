@@ -3,6 +3,7 @@
 #ifndef LODE_CUDA_FAST_ROWS_CUH
 #define LODE_CUDA_FAST_ROWS_CUH
 
+#include "backend/cuda/kernels/products/products_shared.h"
 #include "attention_fast.cuh"
 #include "backend/cuda/kernels/rows.cuh"
 #include "backend/cuda/kernels/wgmma.cuh"

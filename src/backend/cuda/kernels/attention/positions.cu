@@ -1,5 +1,6 @@
 /* positions.cu - what depends on where a token stands: rotary angles, temperatures, its place in
  * the cache. */
+#include "backend/cuda/kernels/rows_shared.h"
 #include "own_head.cuh"
 
 #define DMATH DEVICE

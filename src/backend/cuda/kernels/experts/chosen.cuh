@@ -7,6 +7,7 @@
 #ifndef LODE_CUDA_CHOSEN_CUH
 #define LODE_CUDA_CHOSEN_CUH
 
+#include "backend/cuda/kernels/products/products_shared.h"
 #include "chosen_shared.h"
 #include "backend/cuda/kernels/products/gemv_x.cuh"
 #include "backend/cuda/kernels/wgmma.cuh"

@@ -3,6 +3,7 @@
 #ifndef LODE_CUDA_CHOSEN_SHARED_H
 #define LODE_CUDA_CHOSEN_SHARED_H
 
+#include "backend/cuda/kernels/experts/experts_shared.h"
 #include "backend/cuda/kernels/products/stream_shared.h"
 
 enum {

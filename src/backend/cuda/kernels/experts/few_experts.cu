@@ -3,6 +3,7 @@
  *
  * Items are few.cuh's.  A warp has a tile of 16 rows of an expert for itself, all of it, and then another one: there are enough
  * of them, and no warp waits for another's turn.  How many, the device alone knows. */
+#include "backend/cuda/kernels/experts/experts_shared.h"
 #include "backend/cuda/kernels/products/few.cuh"
 #include "backend/cuda/kernels/products/few_put.cuh"
 

@@ -2,6 +2,7 @@
 #ifndef LODE_CUDA_ROUTE_CUH
 #define LODE_CUDA_ROUTE_CUH
 
+#include "backend/cuda/kernels/experts/experts_shared.h"
 #include "backend/cuda/kernels/rows.cuh"
 
 #pragma push_macro("inline")

@@ -7,7 +7,7 @@
  *   isum = s0 m[g0 / 2] <q, x> + s1 ..   of 256-blocks;   <q, x> of 32-blocks
  *   w    = d s (q - OFFSET) - dmin mn    of 256-blocks;   d (q - OFFSET) + m of 32-blocks
  *
- * Layouts: tensor/block.h; the planes that a row is kept in: shared.h.
+ * Layouts: tensor/block.h; the planes that a row is kept in: planes.h.
  */
 #ifndef LODE_CUDA_BLOCKS_CUH
 #define LODE_CUDA_BLOCKS_CUH

@@ -7,6 +7,7 @@
 #ifndef LODE_CUDA_CODEBOOK_CUH
 #define LODE_CUDA_CODEBOOK_CUH
 
+#include "backend/cuda/kernels/planes.h"
 #include "blocks.cuh"
 
 #include "kern/iq_grids.h"
@@ -18,7 +19,7 @@
 template <class E> DEVICE E entry_of(const E *grid, uint32_t index) { return grid[index]; }
 
 static_assert(sizeof grid_iq1 + sizeof grid_iq2_xxs + sizeof grid_iq2_xs + sizeof grid_iq2_s + sizeof grid_iq3_xxs +
-                      sizeof grid_iq3_s == LODE_CODEBOOK_GRIDS, "shared.h");
+                      sizeof grid_iq3_s == LODE_CODEBOOK_GRIDS, "planes.h");
 #else
 #define LODE_GRID(name, n, type) static __device__ const type grid_##name[n]
 #include "kern/iq_grids_data.h"

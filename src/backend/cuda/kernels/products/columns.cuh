@@ -2,6 +2,7 @@
 #ifndef LODE_CUDA_COLUMNS_CUH
 #define LODE_CUDA_COLUMNS_CUH
 
+#include "backend/cuda/kernels/products/products_shared.h"
 #include "backend/cuda/kernels/common.cuh"
 
 /* Of a tile of N rows of x, of which x_rows are there, all are multiplied, or (AHEAD) as many as FEW, SOME or N: the columns of a product.

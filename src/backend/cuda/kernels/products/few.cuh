@@ -14,6 +14,7 @@
 #ifndef LODE_CUDA_FEW_CUH
 #define LODE_CUDA_FEW_CUH
 
+#include "backend/cuda/kernels/products/products_shared.h"
 #include "few_x.cuh"
 #include "gemv.cuh"
 

@@ -3,6 +3,7 @@
 #ifndef LODE_CUDA_FEW_COPIES_CUH
 #define LODE_CUDA_FEW_COPIES_CUH
 
+#include "backend/cuda/kernels/planes.h"
 #include "items.cuh"
 
 #include "tensor/dtype.h"
@@ -25,7 +26,7 @@ DEVICE struct few_tile read_tile(const struct few_tile *t) {
 /* ---- types ---- */
 
 /* Which types a kernel knows: those of a BLOCK, 256 or 32, or some. */
-enum { OWN_TYPES = 1 /* shared.h's LODE_CUDA_OWN_LIST */, Q4_K_Q6_K, Q5_K_Q6_K };
+enum { OWN_TYPES = 1 /* planes.h's LODE_CUDA_OWN_LIST */, Q4_K_Q6_K, Q5_K_Q6_K };
 static constexpr __device__ bool knows(int kernel, int block, int type, bool own) {
     return own                   ? kernel == OWN_TYPES
            : kernel == Q4_K_Q6_K ? type == LODE_Q4_K || type == LODE_Q6_K

@@ -7,6 +7,7 @@
 #ifndef LODE_CUDA_FEW_X_CUH
 #define LODE_CUDA_FEW_X_CUH
 
+#include "backend/cuda/kernels/products/products_shared.h"
 #include "few_copies.cuh"
 #include "x_ring.cuh"
 

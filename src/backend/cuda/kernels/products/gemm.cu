@@ -56,9 +56,9 @@ template <int BLOCK, int TILE_X> struct gemm_mem {
     struct stage<BLOCK, TILE_X> stages[shape<TILE_X>::BUFFERS];
     struct sides<BLOCK, TILE_X> sides[shape<TILE_X>::BUFFERS];
 };
-static_assert(sizeof(struct gemm_mem<256, SMALL>) <= LODE_GEMM_SHARED && sizeof(struct gemm_mem<32, SMALL>) <= LODE_GEMM_SHARED, "shared.h");
+static_assert(sizeof(struct gemm_mem<256, SMALL>) <= LODE_GEMM_SHARED && sizeof(struct gemm_mem<32, SMALL>) <= LODE_GEMM_SHARED, "products_shared.h");
 static_assert(sizeof(struct gemm_mem<256, LARGE>) <= LODE_GEMM_LARGE_SHARED && sizeof(struct gemm_mem<32, LARGE>) <= LODE_GEMM_LARGE_SHARED,
-              "shared.h");
+              "products_shared.h");
 
 /* Four 8 x 16-byte matrices; lane l gives the address of row l % 8 of matrix l / 8. */
 DEVICE void load_matrices(uint32_t v[4], const uint8_t *p) {

@@ -2,6 +2,7 @@
 #ifndef LODE_CUDA_GEMM_CUH
 #define LODE_CUDA_GEMM_CUH
 
+#include "backend/cuda/kernels/products/products_shared.h"
 #include "backend/cuda/kernels/common.cuh"
 
 struct gemm_job {

@@ -351,7 +351,7 @@ DEVICE void multiply_all(struct fast_mem *m, const struct lode_cuda_fast_args &f
 template <class T> DEVICE void wide_fast(const struct lode_cuda_fast_args &f) {
     extern __shared__ __align__(1024) uint8_t wide_bytes[];
     struct fast_mem *m = (struct fast_mem *)(wide_bytes + (-shared_address(wide_bytes) & 1023));
-    static_assert(sizeof *m + 1024 <= LODE_FAST_SHARED, "shared.h");
+    static_assert(sizeof *m + 1024 <= LODE_FAST_SHARED, "products_shared.h");
     begin();
     const struct fast_job j = fast_job_of(f);
     if (threadIdx.x == 0) {
@@ -405,7 +405,7 @@ DEVICE uint2 four_of(const uint8_t *panel, uint32_t r, uint32_t k, uint32_t q) {
 template <class T> DEVICE void tile_fast(const struct lode_cuda_fast_args &f) {
     extern __shared__ __align__(1024) uint8_t tile_bytes[];
     struct tile_mem *m = (struct tile_mem *)(tile_bytes + (-shared_address(tile_bytes) & 127));
-    static_assert(sizeof *m + 128 <= LODE_FAST_TILE_SHARED, "shared.h");
+    static_assert(sizeof *m + 128 <= LODE_FAST_TILE_SHARED, "products_shared.h");
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, r = lane / 4, q = lane % 4;
     const uint32_t w0 = warp % 4 * 32, x0 = warp / 4 * 64;
     float acc[2][8][4], d[2][8][4];

@@ -4,6 +4,7 @@
  * accumulators.  A block of threads has 64 rows of w by 32 of x; sixteen threads are a lane, each
  * with 16 rows of w by 8 of x in registers: 6 loads of 16 bytes from shared memory for 128
  * multiply-adds.  Lanes are joined at the end, through the memory that the panels had. */
+#include "backend/cuda/kernels/planes.h"
 #include "gemm.cuh"
 #include "mul.cuh"
 
@@ -25,7 +26,7 @@ struct lanes_mem {
         float join[128][128]; /* (accumulator, thread) */
     };
 };
-static_assert(sizeof(struct lanes_mem) <= LODE_GEMM_FLOAT_SHARED && (int)LANES_THREADS == LODE_GEMM_THREADS * LODE_GEMM_TILE_X, "shared.h");
+static_assert(sizeof(struct lanes_mem) <= LODE_GEMM_FLOAT_SHARED && (int)LANES_THREADS == LODE_GEMM_THREADS * LODE_GEMM_TILE_X, "products_shared.h");
 
 /* Eight neighbouring weights. */
 template <class T> struct eight_of { uint4 v; };

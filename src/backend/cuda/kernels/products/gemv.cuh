@@ -22,6 +22,8 @@
 #ifndef LODE_CUDA_GEMV_CUH
 #define LODE_CUDA_GEMV_CUH
 
+#include "backend/cuda/kernels/products/products_shared.h"
+#include "backend/cuda/kernels/planes.h"
 #include "gemv_x.cuh"
 #include "mma.cuh"
 

@@ -1,6 +1,7 @@
 /* gemv_stream.cu - products of one row whose weights come through shared memory (stream.cuh), and what comes before
  * and after them in a layer: float types and Q8_0, on Hopper.  Neighbouring threads have different rows
  * and read the same numbers of x, which then take fewer passes over the banks. */
+#include "backend/cuda/kernels/planes.h"
 #include "mul.cuh"
 #include "stream.cuh"
 

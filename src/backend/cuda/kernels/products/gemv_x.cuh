@@ -4,6 +4,7 @@
 #ifndef LODE_CUDA_GEMV_X_CUH
 #define LODE_CUDA_GEMV_X_CUH
 
+#include "backend/cuda/kernels/products/products_shared.h"
 #include "backend/cuda/kernels/copies.cuh"
 #include "backend/cuda/kernels/rows.cuh"
 

@@ -6,6 +6,7 @@
 #ifndef LODE_CUDA_ITEMS_CUH
 #define LODE_CUDA_ITEMS_CUH
 
+#include "backend/cuda/kernels/planes.h"
 #include "blocks.cuh"
 #include "backend/cuda/kernels/copies.cuh"
 #include "parts.cuh"

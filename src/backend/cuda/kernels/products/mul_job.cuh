@@ -2,6 +2,7 @@
 #ifndef LODE_CUDA_MUL_JOB_CUH
 #define LODE_CUDA_MUL_JOB_CUH
 
+#include "backend/cuda/kernels/experts/experts_shared.h"
 #include "mul.cuh"
 #include "backend/cuda/kernels/rows.cuh"
 
@@ -52,7 +53,7 @@ struct rounded_x {
     __align__(16) uint8_t of[LODE_ROUNDED_HEAD / 32 * 40];
 };
 static_assert(LODE_ROUNDED_HEAD <= 4 * MUL_THREADS && LODE_ROUNDED_HEAD % 256 == 0 && LODE_ROUNDED_HEAD / 256 * 304 <= sizeof(struct rounded_x),
-              "shared.h");
+              "products_shared.h");
 template <class T> DEVICE const uint8_t *round_x(struct rounded_x *to, const uint8_t *x, uint32_t cols) {
     const uint32_t per = T::BLOCK == 256 ? 8 : 4, first = threadIdx.x * per; /* a thread's numbers */
     const bool here = first < cols;

@@ -3,6 +3,7 @@
 #ifndef LODE_CUDA_STREAM_SHARED_H
 #define LODE_CUDA_STREAM_SHARED_H
 
+#include "backend/cuda/kernels/products/products_shared.h"
 #include "backend/cuda/kernels/shared.h"
 
 enum {

@@ -1,10 +1,11 @@
 /* wide.cu - products of many rows with quantised weights on Hopper's warpgroups (wide_exact.cuh), and their x. */
+#include "backend/cuda/kernels/experts/experts_shared.h"
 #include "gemv_x.cuh"
 #include "wide_exact.cuh"
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-static_assert(LODE_WIDE_THREADS == MULTIPLIERS + COPIERS, "shared.h");
+static_assert(LODE_WIDE_THREADS == MULTIPLIERS + COPIERS, "products_shared.h");
 LODE_CUDA_QUANT_LIST(WIDE)
 
 /* ---- x ---- */
@@ -144,7 +145,7 @@ template <int BLOCK, int N> DEVICE void round_spread(const struct lode_cuda_fast
     }
 }
 static_assert(sizeof(struct x_block<128>) == 128 * 72 && sizeof(struct x_quad<64>) == 64 * 32,
-              "shared.h's sizes");
+              "products_shared.h's sizes");
 
 /* So few registers that four blocks run side by side on a multiprocessor: 512 rows at once. */
 #define KERNEL_OF_FOUR(threads) extern "C" __global__ void __launch_bounds__(threads, 4)

@@ -102,7 +102,7 @@ template <class T, int N, enum leaves LEAVES, bool AHEAD = false> DEVICE void wi
     extern __shared__ __align__(1024) uint8_t wide_bytes[];
     typedef struct wide_mem<T, N, AHEAD> mem;
     mem *m = (mem *)(wide_bytes + (-shared_address(wide_bytes) & 1023));
-    static_assert(sizeof *m + (ROUNDED ? gated_floats<N>::SIZE : 0) + 1024 <= LODE_WIDE_SHARED, "shared.h");
+    static_assert(sizeof *m + (ROUNDED ? gated_floats<N>::SIZE : 0) + 1024 <= LODE_WIDE_SHARED, "products_shared.h");
     if (threadIdx.x == 0)
         make_barriers(m, AHEAD ? W_COPIERS : COPIERS);
     __syncthreads();

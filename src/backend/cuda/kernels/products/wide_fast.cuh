@@ -135,7 +135,7 @@ template <class T, int N, bool GATED> DEVICE void wide_fast(const struct lode_cu
     extern __shared__ __align__(1024) uint8_t wide_bytes[];
     typedef struct wide_mem<T, N> mem;
     mem *m = (mem *)(wide_bytes + (-shared_address(wide_bytes) & 1023));
-    static_assert(sizeof *m + 1024 <= LODE_WIDE_SHARED, "shared.h");
+    static_assert(sizeof *m + 1024 <= LODE_WIDE_SHARED, "products_shared.h");
     if (threadIdx.x == 0)
         make_barriers(m, COPIERS);
     begin();

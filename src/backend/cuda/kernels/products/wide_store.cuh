@@ -3,6 +3,7 @@
 #ifndef LODE_CUDA_WIDE_STORE_CUH
 #define LODE_CUDA_WIDE_STORE_CUH
 
+#include "backend/cuda/kernels/products/products_shared.h"
 #include "backend/cuda/kernels/rows.cuh"
 
 /* Results of N rows of x as wgmma leaves them (wgmma.cuh), finished: as they would be stored with nothing after

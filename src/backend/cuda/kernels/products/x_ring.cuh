@@ -6,6 +6,7 @@
 #ifndef LODE_CUDA_X_RING_CUH
 #define LODE_CUDA_X_RING_CUH
 
+#include "backend/cuda/kernels/products/products_shared.h"
 #include "backend/cuda/kernels/common.cuh"
 #include "backend/cuda/kernels/wgmma.cuh"
 
