@@ -12,16 +12,18 @@
 #include "text/tokenizer.h"
 
 #include "base/alloc.h"
+#include "base/utf8.h"
 
 #include <math.h>
 
 enum { VOCAB_MAX = 1 << 24 };
 
-/* One field of a message. */
+/* One field of a message; one of another type than its number should have is none of those that are known. */
 struct field {
     uint32_t number;
+    bool sized;            /* length-delimited: a message or a string, */
+    struct lode_str bytes; /* which this is */
     uint64_t value;        /* varint, or the bits of a fixed number */
-    struct lode_str bytes; /* length-delimited */
 };
 
 struct reader {
@@ -71,8 +73,10 @@ static bool next(struct reader *r, struct field *f) {
         r->bad = true;
     if (r->bad)
         return false;
-    f->bytes = (struct lode_str){r->left.data, (size_t)size};
-    if ((tag & 7) == 1 || (tag & 7) == 5)
+    f->sized = (tag & 7) == 2;
+    if (f->sized)
+        f->bytes = (struct lode_str){r->left.data, (size_t)size};
+    else
         for (size_t i = 0; i < size; i++)
             f->value |= (uint64_t)(uint8_t)r->left.data[i] << (8 * i);
     r->left.data += size;
@@ -115,11 +119,12 @@ static int read_trainer(struct spec *s, struct lode_str bytes, struct lode_error
             s->eos = (int32_t)f.value;
             break;
         case 44:
-            s->unk_surface = f.bytes;
+            if (f.sized)
+                s->unk_surface = f.bytes;
             break;
         }
     }
-    return r.bad ? malformed(err) : 0;
+    return r.bad || !lode_utf8_valid(s->unk_surface.data, s->unk_surface.len) ? malformed(err) : 0;
 }
 
 static int read_normalizer(struct spec *s, struct lode_str bytes, struct lode_error *err) {
@@ -150,7 +155,7 @@ static int read_piece(struct lode_tokenizer *t, uint32_t id, struct lode_str byt
     float score = 0;
     uint64_t kind = LODE_PIECE_NORMAL;
     for (struct field f; next(&r, &f);) {
-        if (f.number == 1) {
+        if (f.number == 1 && f.sized) {
             text = f.bytes;
         } else if (f.number == 2) {
             const uint32_t bits = (uint32_t)f.value;
@@ -159,7 +164,7 @@ static int read_piece(struct lode_tokenizer *t, uint32_t id, struct lode_str byt
             kind = f.value;
         }
     }
-    if (r.bad || kind < LODE_PIECE_NORMAL || kind > LODE_PIECE_BYTE || !isfinite(score))
+    if (r.bad || kind < LODE_PIECE_NORMAL || kind > LODE_PIECE_BYTE || !isfinite(score) || !lode_utf8_valid(text.data, text.len))
         return lode_fail(err, LODE_ERR_FORMAT, "tokenizer.model", "piece %u is damaged", id);
     char *copy = lode_arena_strndup(&t->arena, text.data ? text.data : "", text.len);
     if (!copy)
@@ -176,13 +181,15 @@ static int read_model(struct lode_tokenizer *t, struct spec *s, struct lode_str 
     uint32_t n = 0, id = 0;
     struct reader r = {model, false};
     for (struct field f; next(&r, &f);)
-        n += f.number == 1 && n < VOCAB_MAX;
+        n += f.number == 1 && f.sized && n < VOCAB_MAX;
     if (r.bad || n == 0)
         return malformed(err);
     if (lode_vocab_init(&t->vocab, &t->arena, n, true) < 0)
         return lode_fail_nomem(err, "the vocabulary");
     r = (struct reader){model, false};
     for (struct field f; next(&r, &f);) {
+        if (!f.sized)
+            continue;
         if (f.number == 1 && id < n)
             LODE_TRY(read_piece(t, id++, f.bytes, err));
         else if (f.number == 2)

@@ -865,6 +865,40 @@ static void test_truncated(void **state) {
     }
 }
 
+/* What is no UTF-8 would leave a tokenizer as text; a field of another type than it should have is none. */
+static void test_sentencepiece_fields(void **state) {
+    (void)state;
+#define MODEL(text) text, sizeof(text) - 1
+    static const struct {
+        const char *model;
+        size_t len;
+        const char *refused; /* NULL: it is not */
+    } cases[] = {
+        {MODEL("\x0a\x03\x0a\x01" "a"), NULL},
+        {MODEL("\x0a\x03\x0a\x01\xf4"), "piece 0 is damaged"},
+        {MODEL("\x0a\x03\x0a\x01" "a\x0a\x04\x0a\x02\xc3\x28"), "piece 1 is damaged"},
+        {MODEL("\x0a\x05\x0d\x0a\x20\xf4\x20"), NULL},         /* a piece whose text is four bytes of a number */
+        {MODEL("\x0d\x0a\x20\xf4\x20"), "whole sentencepiece"}, /* as is the only piece */
+        {MODEL("\x0a\x03\x0a\x01" "a\x12\x04\xe2\x02\x01\xff"), "whole sentencepiece"}, /* what stands for unknown text */
+        {MODEL("\x0a\x03\x0a\x01" "a\x12\x04\xe2\x02\x01?"), NULL},
+    };
+#undef MODEL
+    const struct lode_str none = {0};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct lode_tokenizer *t;
+        struct lode_error err = {0};
+        const int rc = lode_tokenizer_from_spm(&t, (struct lode_str){cases[i].model, cases[i].len}, none, none, &err);
+        if (cases[i].refused) {
+            assert_int_equal(rc, LODE_ERR_FORMAT);
+            assert_non_null(strstr(err.text, cases[i].refused));
+            continue;
+        }
+        assert_int_equal(rc, 0);
+        use(t);
+        lode_tokenizer_free(t);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference),
@@ -879,6 +913,7 @@ int main(void) {
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_json),
         cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_sentencepiece_fields),
         cmocka_unit_test(test_hostile),
         cmocka_unit_test(test_ten_megabytes),
     };
