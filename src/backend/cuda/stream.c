@@ -148,8 +148,8 @@ static int lay_out(const struct op *o, const struct lode_cuda_gemv_args *a, cons
     }
     const uint32_t slots = (left / s->warps - n->own) / (n->slot + n->head);
     s->slots = slots < LODE_STREAM_SLOTS ? slots : LODE_STREAM_SLOTS;
-    /* What stands before x it waits for; what does not is asked for when the launch before has ended.  What is but a chunk a warp has come
-     * by then; but where x is normed it would be more than the next launch's time. */
+    /* What stands before x it waits for; what does not is asked for when the launch before has ended.  Of what is but a chunk a warp, as
+     * output is, all has come by then; where x is normed that was not measured. */
     const bool one_chunk = a->per_unit * own * split <= s->warps && lode_cuda_up(a->cols, n->chunk) <= split;
     s->early = !k ? (s->slots - 1) / 2 : small ? s->slots - 1 : size >= (uint64_t)LARGE * all || (one_chunk && a->input != LODE_GEMV_NORM);
     s->heads_at = s->warps * s->slots * n->slot;
