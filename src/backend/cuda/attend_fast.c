@@ -76,6 +76,19 @@ void lode_cuda_set_chains(struct lode_cuda_att_args *a, uint32_t all_kv_heads) {
     a->max_pages = a->max_pages < a->chains ? a->max_pages : a->chains;
 }
 
+/* Threads of a block, as pages have them: of a sequence's several rows the last one's block makes `heads` queries and all rows' keys and values, a
+ * warp one at a time.  So as many as make all of these at once, if `blocks` run at once with so many. */
+static uint32_t short_threads(const struct op *o, const struct lode_cuda_att_args *a, uint32_t heads, uint64_t blocks, uint32_t by_shared) {
+    const uint64_t multiprocessors = (uint64_t)o->r->c->multiprocessors;
+    uint32_t rows = 0, n = a->max_pages;
+    for (uint32_t i = 0; i < o->step->n_segments; i++)
+        rows = o->step->segments[i].n_rows > rows ? o->step->segments[i].n_rows : rows;
+    const uint32_t wanted = lode_cuda_up(heads + 2 * rows, LODE_SHORT_THREADS / 32);
+    while (n < wanted && n < LODE_SHORT_PAGES && blocks <= multiprocessors * (LODE_SHORT_PAGES / (n + 1) < by_shared ? LODE_SHORT_PAGES / (n + 1) : by_shared))
+        n++;
+    return n;
+}
+
 /* kernels/attention/decode_short_fast.cu: a block of threads has a head of keys and all pages, where there are few and all blocks run at once:
  * 1, or 0 where they do not. */
 int lode_cuda_run_short_fast(const struct op *o, const struct lode_cuda_decode_args *d) {
@@ -87,9 +100,9 @@ int lode_cuda_run_short_fast(const struct op *o, const struct lode_cuda_decode_a
     const uint32_t group = a->n_heads / a->n_kv_heads, rows = o->step->n_rows, multiprocessors = (uint32_t)c->multiprocessors;
     const uint32_t shared = short_shared(o, a);
     const int size = lode_cuda_size_of_heads(a);
-    if (d->prepares && size == 0 && o->step->n_segments < rows) /* there is room for one row's heads */
-        return 0;
-    if (a->max_pages > LODE_SHORT_PAGES || !k->brief[!d->prepares][size] || shared > lode_cuda_room(c))
+    const bool several = d->prepares && o->step->n_segments < rows; /* (of heads of any size there is room for one row's) */
+    void *const kernel = k->brief[!d->prepares ? 2 : several][size];
+    if (a->max_pages > LODE_SHORT_PAGES || !kernel || shared > lode_cuda_room(c))
         return 0;
     const uint32_t by_threads = LODE_SHORT_PAGES / a->max_pages, by_shared = lode_cuda_blocks_by_shared(c, shared),
                    at_once = (by_threads < by_shared ? by_threads : by_shared) * multiprocessors;
@@ -98,15 +111,17 @@ int lode_cuda_run_short_fast(const struct op *o, const struct lode_cuda_decode_a
         heads *= 2;
         parts = (group + heads - 1) / heads;
     }
-    if ((uint64_t)a->n_kv_heads * parts * rows > at_once)
+    const uint64_t blocks = (uint64_t)a->n_kv_heads * parts * rows;
+    if (blocks > at_once)
         return 0;
+    const uint32_t pages = several ? short_threads(o, a, heads, blocks, by_shared) : a->max_pages;
     const struct lode_cuda_short_fast_args args = {.decode = *d,
                                                    .parts = lode_cuda_divisor(parts),
                                                    .group = group,
                                                    .heads = heads,
                                                    .k_pieces = lode_cuda_divisor(a->head_dim / 8),
                                                    .v_pieces = lode_cuda_divisor(a->head_dim_v / 8)};
-    LODE_TRY(lode_cuda_run_kernel(o, k->brief[!d->prepares][size], a->n_kv_heads * parts, rows, 1, LODE_SHORT_THREADS * a->max_pages, shared, &args));
+    LODE_TRY(lode_cuda_run_kernel(o, kernel, a->n_kv_heads * parts, rows, 1, LODE_SHORT_THREADS * pages, shared, &args));
     return 1;
 }
 

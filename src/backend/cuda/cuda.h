@@ -115,7 +115,7 @@ struct lode_cuda_kernels {
         void *wide[3][2]; /* of 64, of 128 numbers: by one warpgroup, by two; of 256 by two, none of Q8_0; NULLs on none but Hopper */
         void *decode[4]; /* of up to 8, 16 query heads at a time; 8 of 128, of 64 numbers */
         void *ring[2][2];  /* of 64, of 128 numbers: of up to 8, 16 query heads at a time; NULLs on none but Hopper */
-        void *brief[2][3]; /* few pages: heads of any size, of 64 numbers, of 128; the second are prepared before */
+        void *brief[3][3]; /* few pages; a row's own head, several's (any size: NULL), prepared before: of any size, of 64 numbers, of 128 */
         void *large[2][2][2]; /* heads of more than 256 numbers: any, latent ones of 576 and 512; of all chains, of some; of 16 query rows, of 32;
                                * none of Q8_0 */
         void *latent;          /* attention_latent.cu: NULL on none but Hopper */

@@ -206,7 +206,9 @@ static int find_attend(struct lode_cuda *c, struct lode_cuda_attend_kernels *k, 
     for (int i = 0; i < 3; i++) {
         snprintf(name, sizeof name, "%s_%d", type, i * 64);
         LODE_TRY(find_fast(c, LODE_CUDA_MODULE_decode_short_fast, "decode_short_fast", name, most, &k->brief[0][i], err));
-        LODE_TRY(find_fast(c, LODE_CUDA_MODULE_decode_short_fast, "decode_short_made", name, most, &k->brief[1][i], err));
+        if (i > 0)
+            LODE_TRY(find_fast(c, LODE_CUDA_MODULE_decode_short_fast, "decode_short_several", name, most, &k->brief[1][i], err));
+        LODE_TRY(find_fast(c, LODE_CUDA_MODULE_decode_short_fast, "decode_short_made", name, most, &k->brief[2][i], err));
     }
     if (LODE_ATT_LATENT_SHARED <= most)
         LODE_TRY(find_fast(c, LODE_CUDA_MODULE_attention_latent, "attend_latent_wide", type, LODE_ATT_LATENT_SHARED, &k->latent, err));

@@ -108,9 +108,9 @@ static int run_piece(const struct op *o, const struct chain *c, struct lode_cuda
     for (uint32_t i = 0; i < f.a.n_parts; i++)
         f.a.parts[i].y += (uint64_t)first * f.y_stride[i];
     f.a.n_x = n;
-    const uint32_t each = columns == 1 ? 4 : 8; /* blocks that one of threads rounds, as few multiprocessors as do not make it slower */
+    enum { EACH = 8 }; /* blocks that one of threads rounds: the fewer multiprocessors are at it, the more products begin at once */
     LODE_TRY(lode_cuda_run_kernel(o, by32 ? k->few_x32 : k->few_x256, 8 * columns,
-                                  (cols / 256 + each - 1) / each, 1, 512,
+                                  lode_cuda_up(cols / 256, EACH), 1, 512,
                                   c->norm ? LODE_LANES_SIZE(cols) : 0, &x));
     void *const kernel[][3] = {
         [LODE_CUDA_FEW_A256] = {k->few_a256_1, k->few_a256_2, k->few_a256_4},

@@ -4,7 +4,6 @@
 #define LODE_BACKEND_CUDA_DRAW_H
 
 #include "backend/cuda/kernels/rows_shared.h"
-#include "backend/cuda/kernels/shared.h"
 #include "base/draw.h"
 
 enum {

@@ -76,7 +76,7 @@ template <int PAGES> DEVICE void join(const struct lode_cuda_att_args &a) {
     struct round_mem<PAGES> *const slots = (struct round_mem<PAGES> *)join_mem;
     static_assert(sizeof *slots == LODE_JOIN_SLOT(PAGES), "attention_shared.h");
     const uint32_t tid = threadIdx.x, lane = tid % 32;
-    const struct joined j = joined_here(a);
+    const struct joined j = joined_at(a, blockIdx.x, blockIdx.y);
     const uint32_t n = j.n, rounds = (n + PAGES - 1) / PAGES;
     const bool adds = tid >= PAGES, of_totals = tid >= PAGES + 32;
     wait_for_last();

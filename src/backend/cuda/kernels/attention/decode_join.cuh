@@ -1,5 +1,5 @@
-/* decode_join.cuh - what decode_join.cu and decode_join_once.cu share: which numbers a block of threads joins, and what each page's part
- * is multiplied by. */
+/* decode_join.cuh - what the kernels that join pages share: which numbers a block of threads, or a warp, joins; and what each page's part
+ * is multiplied by, as decode_join.cu and decode_join_once.cu find it. */
 #ifndef LODE_CUDA_DECODE_JOIN_CUH
 #define LODE_CUDA_DECODE_JOIN_CUH
 
@@ -15,10 +15,10 @@ struct joined {
     const float *of;
     const float2 *ml;
 };
-/* blockIdx: head and which COLS of its numbers, row */
-DEVICE struct joined joined_here(const struct lode_cuda_att_args &a) {
-    const uint32_t pieces = (a.head_dim_v + COLS - 1) / COLS, at_row = blockIdx.y;
-    struct joined j = {.row = a.first_row + at_row, .head = blockIdx.x / pieces, .c0 = blockIdx.x % pieces * COLS};
+/* piece: head and which COLS of its numbers; at_row: of those that attention had.  blockIdx says both where a block has one. */
+DEVICE struct joined joined_at(const struct lode_cuda_att_args &a, uint32_t piece, uint32_t at_row) {
+    const uint32_t pieces = (a.head_dim_v + COLS - 1) / COLS;
+    struct joined j = {.row = a.first_row + at_row, .head = piece / pieces, .c0 = piece % pieces * COLS};
     j.cols = a.head_dim_v - j.c0 < COLS ? a.head_dim_v - j.c0 : COLS;
     const struct lode_cuda_row &r = step_row(a.step, j.row);
     j.n = parts_of(a, r.pos);

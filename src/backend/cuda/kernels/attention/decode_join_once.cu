@@ -24,7 +24,7 @@ struct once_mem {
 extern "C" __global__ void __launch_bounds__(PAGES, 16) decode_join_once(const __grid_constant__ struct lode_cuda_att_args a) {
     __shared__ __align__(16) struct once_mem m;
     __shared__ float total;
-    const struct joined j = joined_here(a);
+    const struct joined j = joined_at(a, blockIdx.x, blockIdx.y);
     const uint32_t tid = threadIdx.x, lane = tid % 32, warp = tid / 32, up_to = (j.n + TOGETHER - 1) / TOGETHER * TOGETHER;
     const uint32_t c = tid % PIECES * 4;
     const float *from = j.of + (size_t)(tid / PIECES) * a.head_dim_v + c;

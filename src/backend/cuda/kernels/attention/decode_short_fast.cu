@@ -3,7 +3,10 @@
  *
  * A block of threads has a head of keys, one query head or, where those would be more than multiprocessors, up to eight, which are rows
  * of the tensor cores' products, and all pages, 256 threads each.  A warp scores eight keys, and when all are there some find all weights of a page
- * for themselves and have thirty-two of its values' numbers each; two barriers lie between queries and results. */
+ * for themselves and have thirty-two of its values' numbers each; two barriers lie between queries and results.
+ *
+ * Of a sequence's few rows each makes the keys and values of those before it, too, which is most of what a block does: so there may be
+ * more threads than pages have, who make the last page's. */
 #include "fast_heads.cuh"
 
 #if __CUDA_ARCH__ >= 800
@@ -45,8 +48,11 @@ DEVICE void ask_packed_rows(uint8_t *to, const uint8_t *from, uint32_t stride, u
         copy_async<4>(to + i, from + i);
 }
 
-/* PACKED: keys and values come as they are kept, in Q8_0, and are widened when all have.  PREPARES: the step's own heads are made here. */
-template <class T, bool PACKED, int DIM, bool PREPARES> DEVICE void attend(const struct lode_cuda_short_fast_args &args) {
+/* PACKED: keys and values come as they are kept, in Q8_0, and are widened when all have.  The step's own heads: made before, or here, of one
+ * row or of several. */
+enum own { MADE, OF_ONE, OF_SEVERAL };
+template <class T, bool PACKED, int DIM, enum own OWN> DEVICE void attend(const struct lode_cuda_short_fast_args &args) {
+    constexpr bool PREPARES = OWN != MADE, SEVERAL = OWN == OF_SEVERAL;
     enum { U = DIM ? DIM / 32 : 8, PIECES = DIM / 8, MIXERS = DIM ? DIM / 32 : PAGE_WARPS }; /* warps that find weights: exponentials are few a cycle */
     __shared__ float2 ml[HEADS][PAGES];
     __shared__ float undo[HEADS];
@@ -58,20 +64,26 @@ template <class T, bool PACKED, int DIM, bool PREPARES> DEVICE void attend(const
     const uint32_t dim = DIM ? DIM : a.head_dim, dim_v = DIM ? DIM : a.head_dim_v;
     const uint32_t ld = LODE_ATT_FAST_STRIDE(dim), ld_v = LODE_ATT_FAST_STRIDE(dim_v);
     const uint32_t page_bytes = PACKED ? LODE_SHORT_FAST_Q8_0_PAGE(dim, dim_v) : LODE_SHORT_FAST_PAGE(dim, dim_v);
-    uint8_t *keys = short_mem + LODE_SHORT_FAST_PAGES_AT(dim) + z * page_bytes, *values = keys + PAGE * ld;
-    float *s = (float *)(values + PAGE * ld_v);
-    uint8_t *const packed_k = (uint8_t *)(s + HEADS * LD_S), *const packed_v = packed_k + PAGE * (dim / WIDEN_NUMBERS) * WIDEN_BYTES;
     let_next_come();
     /* the step was there before the first launch: its places can be found while the last one runs */
     const struct seen w = seen_by(a, row, head_k);
-    const lode_dev near = w.near[z]; /* asked for before it is known that the first page seen is the table's */
-    const bool here = z < w.n_pages, last = z + 1 == w.n_pages;
-    const uint32_t lo = z ? 0 : w.lo; /* keys count by their place in the page, as in prompts */
+    lode_dev near = w.near[z]; /* asked for before it is known that the first page seen is the table's */
+    const bool here = z < w.n_pages, makes = here ? z + 1 == w.n_pages : SEVERAL; /* queries, and the last page's keys and values */
+    const uint32_t page = SEVERAL && !here ? w.n_pages - 1 : z;
+    if (SEVERAL && !here)
+        near = w.near[page];
+    uint8_t *keys = short_mem + LODE_SHORT_FAST_PAGES_AT(dim) + page * page_bytes, *values = keys + PAGE * ld;
+    float *s = (float *)(values + PAGE * ld_v);
+    uint8_t *const packed_k = (uint8_t *)(s + HEADS * LD_S), *const packed_v = packed_k + PAGE * (dim / WIDEN_NUMBERS) * WIDEN_BYTES;
+    const uint32_t lo = page ? 0 : w.lo; /* keys count by their place in the page, as in prompts */
     struct page_of p = {};
-    if (here) {
-        p = page_at(w, z, w.first ? page_base(w, z) : at<const uint8_t>(near));
-        if constexpr (PACKED) { /* from the page's first row on: any other may begin in the middle of sixteen bytes */
+    if (SEVERAL || here) {
+        p = page_at(w, page, w.first ? page_base(w, page) : at<const uint8_t>(near));
+        if (PACKED) /* from the page's first row on: any other may begin in the middle of sixteen bytes */
             p.k -= lo * w.k_stride, p.v -= lo * w.v_stride;
+    }
+    if (here) {
+        if constexpr (PACKED) {
             ask_packed<PAGE_THREADS>(page_thread<PAGE_THREADS>(), packed_k, p.k, (lo + p.old) * w.k_stride);
             ask_packed<PAGE_THREADS>(page_thread<PAGE_THREADS>(), packed_v, p.v, (lo + p.old) * w.v_stride);
         } else {
@@ -79,9 +91,11 @@ template <class T, bool PACKED, int DIM, bool PREPARES> DEVICE void attend(const
             ask_page<PIECES>(values + lo * ld_v, ld_v, p.v, w.v_stride, 0, p.old, args.v_pieces);
         }
     }
-    const struct queries q = {row, head_k, first_head, last ? n_q : 0, short_mem, undo, (float *)(short_mem + HEADS * ld)};
-    const uint32_t first_own = (w.first + z) * PAGE + lo + p.old; /* position of the page's first that came with the step */
-    make_queries<T, DIM, PREPARES>(args.decode, q, {p.n - p.old, w.pos - first_own}, warp, PAGE_WARPS, [&](uint32_t i, bool value, const float(&x)[U]) {
+    const struct queries q = {row, head_k, first_head, makes ? n_q : 0, short_mem, undo, (float *)(short_mem + HEADS * ld)};
+    const uint32_t first_own = (w.first + page) * PAGE + lo + p.old; /* position of the page's first that came with the step */
+    const uint32_t before = page * PAGE_WARPS, maker = SEVERAL && makes ? threadIdx.x / 32 - before : warp;
+    const uint32_t makers = SEVERAL && makes ? blockDim.x / 32 - before : PAGE_WARPS;
+    make_queries<T, DIM, PREPARES>(args.decode, q, {p.n - p.old, w.pos - first_own}, maker, makers, [&](uint32_t i, bool value, const float(&x)[U]) {
         /* to the page by all blocks that share the head, the same bytes; others' rows are left by who has their queries */
         const uint32_t j = p.old + i, n = value ? dim_v : dim;
         if constexpr (PACKED) {
@@ -180,15 +194,19 @@ template <class T, bool PACKED, int DIM, bool PREPARES> DEVICE void attend(const
     }
 }
 
-/* blockIdx: head of keys and part of its query heads, row; made: the step's heads are ready, and its keys and values are in their pages */
-#define SHORT(name, type, packed, dim)                                                             \
-    KERNEL(PAGE_THREADS * PAGES) decode_short_fast_##name(const __grid_constant__ struct lode_cuda_short_fast_args a) { \
-        attend<struct type, packed, dim, true>(a);                                                 \
-    }                                                                                              \
-    KERNEL(PAGE_THREADS * PAGES) decode_short_made_##name(const __grid_constant__ struct lode_cuda_short_fast_args a) { \
-        attend<struct type, packed, dim, false>(a);                                                \
+/* blockIdx: head of keys and part of its query heads, row; several: a row may see others of the step; made: the step's heads are ready, and
+ * its keys and values are in their pages. */
+#define SHORT_AS(name, type, packed, dim, own)                                                     \
+    KERNEL(PAGE_THREADS * PAGES) name(const __grid_constant__ struct lode_cuda_short_fast_args a) { \
+        attend<struct type, packed, dim, own>(a);                                                  \
     }
-#define SHORTS(name, type, packed) SHORT(name##_0, type, packed, 0) SHORT(name##_64, type, packed, 64) SHORT(name##_128, type, packed, 128)
+#define SHORT(name, type, packed, dim)                                                             \
+    SHORT_AS(decode_short_fast_##name##_##dim, type, packed, dim, OF_ONE)                          \
+    SHORT_AS(decode_short_made_##name##_##dim, type, packed, dim, MADE)
+#define SHORT_SEVERAL(name, type, packed, dim) SHORT_AS(decode_short_several_##name##_##dim, type, packed, dim, OF_SEVERAL)
+#define SHORTS(name, type, packed)                                                                 \
+    SHORT(name, type, packed, 0) SHORT(name, type, packed, 64) SHORT(name, type, packed, 128)       \
+    SHORT_SEVERAL(name, type, packed, 64) SHORT_SEVERAL(name, type, packed, 128)
 SHORTS(f16, f16, false)
 SHORTS(bf16, bf16, false)
 SHORTS(q8_0, f16, true)
