@@ -9,7 +9,7 @@
 # that names the row, OUT/cuda.md the table with targets and what llama.cpp does (cuda_table.py).  Models are written
 # to $TMPDIR (50 GB), all at once while correctness runs, and removed.
 # TESTS: folder with device.py and data/ (default: beside this file); DEVICE_MODELS: what device.py looks at (all);
-# ROWS: those wanted (all of ROWS below).  Under ten minutes on an H200 whose host has 16 cores.
+# ROWS: those wanted (all of ROWS below); BEFORE: a cuda.csv, from which the table says what has changed.  Under ten minutes on an H200 whose host has 16 cores.
 set -u
 lode=$1 synth=$2 out=${3:-/tmp/lode-cuda}
 here=$(dirname "$0")
@@ -102,4 +102,4 @@ if wanted upload; then
         "$lode" run "$models/$m.gguf" --device cuda -v -n 1 -p x 2>&1 | grep -o 'weights uploaded.*'
     done | tee "$out/upload.txt"
 fi
-python3 "$here/cuda_table.py" "$out/cuda.csv" | tee "$out/cuda.md"
+python3 "$here/cuda_table.py" "$out/cuda.csv" ${BEFORE:+"$BEFORE"} | tee "$out/cuda.md"

@@ -113,7 +113,6 @@ template <class T> DEVICE void gemm_lanes(const struct lode_cuda_gemm_args &a) {
     if (!find_job(job, a, LODE_GEMM_TILE_W, LODE_GEMM_TILE_X, blockIdx.x, blockIdx.y) || w0 >= job.w_rows ||
         x0 >= job.x_rows)
         return;
-    job.y += between_heads(a, blockIdx.y);
     const uint8_t *w[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -136,6 +135,7 @@ template <class T> DEVICE void gemm_lanes(const struct lode_cuda_gemm_args &a) {
         const bool more = k + LANES_K < a.cols;
         if (more)
             bring<T>(next, w, x, k + LANES_K);
+        __syncwarp(); /* what is asked for stays before the products: ptxas would put it behind them, to have registers, and halve the speed */
         multiply(m, now, lane, row, column, acc);
         if (more)
             put<T>(m, next, now ^ 1);
@@ -156,6 +156,7 @@ template <class T> DEVICE void gemm_lanes(const struct lode_cuda_gemm_args &a) {
     }
     if (lane)
         return;
+    job.y += between_heads(a, blockIdx.y);
 #pragma unroll
     for (int j = 0; j < 8; j++) {
         const uint32_t i_x = x0 + j / 4 * 16 + 4 * column + j % 4;
