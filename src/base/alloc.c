@@ -98,8 +98,14 @@ void *lode_alloc_aligned(size_t align, size_t n, size_t size) {
 void *lode_alloc_large(size_t n, size_t size) {
     void *p = lode_alloc_aligned((size_t)2 << 20, n, size);
     if (p)
-        (void)madvise(p, n * size, MADV_HUGEPAGE);
+        lode_alloc_use_large(p, n * size);
     return p;
+}
+
+void lode_alloc_use_large(void *p, size_t n) {
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = ((uintptr_t)p + page - 1) & ~(page - 1);
+    if (first < (uintptr_t)p + n)
+        (void)madvise((void *)first, (uintptr_t)p + n - first, MADV_HUGEPAGE);
 }
 
 void lode_free_aligned(void *p) { lode_free(p); }

@@ -4,7 +4,8 @@
  * Up to VF_FEW_QUERIES queries at a time, in registers of VP_LANES numbers: four keys, whose sums are joined
  * together, and up to VF_FEW_MIX accumulators of values, more than the multiply-adds' latency wants.  While a piece
  * is read, the same line of the next one (values after keys, then the next page) is asked for; where there is none,
- * its own.  vf_few_near asks for what comes four rows later, where the first level is not fed from the second by itself.
+ * its own: by vf_few_rows.  vf_few_near asks for what comes four rows later, where that goes to the second level and the first is not fed from
+ * there by itself.
  * bench/notes/kern-float.md, kern-intel.md */
 enum { VF_FEW_SUMS = 4 * VF_FEW_QUERIES };
 
@@ -35,7 +36,7 @@ VF_INLINE void vf_few_keys(VP sum[VF_FEW_SUMS], enum vf_format f, size_t Q, cons
         for (size_t c = 0; c < dim; c += length, key += size) {
             if (ask)
                 for (size_t b = 0; b + 64 <= 4 * size * parts / VF_PARTS; b += 64, ask += 64) {
-                    vf_prefetch_rows(ask);
+                    vf_few_rows(ask);
                     vf_few_near(k + 4 * k_stride + c / length * 4 * size + b);
                 }
             for (size_t step = 0; step < length; step += 16)
@@ -70,7 +71,7 @@ VF_INLINE void vf_few_score(enum vf_format f, size_t Q, float *s, size_t lds, co
 /* False: not for these. */
 VF_INLINE bool vf_few_scores(enum vf_format f, float *s, size_t lds, const float *q, size_t ldq, size_t n_q,
                              const char *k, size_t k_stride, size_t n_k, size_t dim, const char *next) {
-    if (n_k % 4 || dim % vf_step_length(f) || k_stride > VF_SHORT_ROW)
+    if (!vf_few_takes(f, n_q) || n_k % 4 || dim % vf_step_length(f) || k_stride > VF_SHORT_ROW)
         return false;
     const char *ask = next ? next : k;
     for (size_t j = 0; j < n_k; j += 4, k += 4 * k_stride, ask += 4 * k_stride, s += 4) {
@@ -94,7 +95,7 @@ VF_INLINE void vf_few_mix_tile(enum vf_format f, size_t Q, size_t V, float *o, s
             weight[i] = vp_set(p[i * ldp]);
         if (ask)
             for (size_t at = 0; at < bytes; at += 64) {
-                vf_prefetch_rows(ask + at);
+                vf_few_rows(ask + at);
                 vf_few_near(v + 4 * v_stride + at);
             }
         for (size_t b = 0; b < V; b++) {
@@ -130,7 +131,7 @@ VF_INLINE void vf_few_mix(enum vf_format f, size_t Q, float *o, size_t ldo, cons
 VF_INLINE bool vf_few_mixes(enum vf_format f, float *o, size_t ldo, const float *p, size_t ldp,
                             const uint32_t *lo, const uint32_t *hi, size_t n_q, const char *v,
                             size_t v_stride, size_t dim, const char *next) {
-    if (n_q == 0 || lo[0] > hi[0] || dim % vf_step_length(f))
+    if (!vf_few_takes(f, n_q) || n_q == 0 || lo[0] > hi[0] || dim % vf_step_length(f))
         return false;
     for (size_t i = 1; i < n_q; i++)
         if (lo[i] != lo[0] || hi[i] != hi[0])

@@ -18,6 +18,8 @@
  *     VF_ATT_KEYS                    keys of a tile of two registers of queries (att_score)
  *     VF_FEW_MIX                     if it exists: kv_few.h, its accumulators of values,
  *     VF_FEW_QUERIES                 the most queries that share them, 2 or 4,
+ *     vf_few_takes(f, n_q)           whether it has so many queries that share keys of format f,
+ *     vf_few_rows(p)                 what asks for lines of the next piece,
  *     vf_few_near(p)                 what is asked for into the first level, if anything, and what joins its sums:
  *     vp_join_4(y, x), vp_join_2_by_4(y0, y1, x)   of registers of sixteen lanes, or of eight that hold lanes l and
  *                                    l + 8 added up, y[i] the rest of the tree of x[i]; y1[i] of x[4 + i]

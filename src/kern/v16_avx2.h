@@ -20,6 +20,8 @@
 #define VF_ATT_KEYS 3
 #define VF_FEW_MIX 12
 #define VF_FEW_QUERIES 2
+#define vf_few_rows vf_prefetch
+#define vf_few_takes(f, n_q) true
 #define vf_few_near(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
 
 static inline VP vp_set(float x) { return _mm256_set1_ps(x); }

@@ -18,6 +18,13 @@
 #define VF_MIX_VECTORS 4
 /* 16 accumulators, as many sums that wait, of three levels one, 2 registers of queries, a key: 27 */
 #define VF_ATT_KEYS 4
+#define VF_FEW_MIX 16
+#define VF_FEW_QUERIES 4
+#ifndef vf_few_rows /* as Zen 5 wants it */
+#define vf_few_rows vf_prefetch
+#define vf_few_near(p) ((void)(p))
+#define vf_few_takes(f, n_q) ((f) == VF_Q8_0 || (n_q) != 2) /* two by tiles of two */
+#endif
 
 static inline VP vp_set(float x) { return _mm512_set1_ps(x); }
 static inline VP vp_load(const float *p) { return _mm512_loadu_ps(p); }

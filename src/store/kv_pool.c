@@ -129,6 +129,12 @@ int lode_kv_pool_size(const struct lode_kv_layer *layers, uint32_t n_layers,
     return rc;
 }
 
+/* A long text's keys and values come faster from large pages; a short one's, the first run's, take no more than they need. */
+static void use_large_pages(const struct lode_kv_group *g) {
+    if (g->place == LODE_HOST && g->data && g->n_pages > LODE_KV_RUN)
+        lode_alloc_use_large(g->data + LODE_KV_RUN * g->page_size, (g->n_pages - LODE_KV_RUN) * g->page_size);
+}
+
 int lode_kv_pool_create(struct lode_kv_pool **out, const struct lode_kv_layer *layers,
                         uint32_t n_layers, const struct lode_kv_room *room,
                         const struct lode_memory *const memory[LODE_PLACES],
@@ -150,6 +156,7 @@ int lode_kv_pool_create(struct lode_kv_pool **out, const struct lode_kv_layer *l
                            room->ctx, (double)group_size(g) / 0x1p20);
             break;
         }
+        use_large_pages(g);
         for (uint32_t n = 0; n < g->n_pages; n++)
             pages->free[g->n_free++] = g->n_pages - 1 - n; /* low pages are used first */
     }

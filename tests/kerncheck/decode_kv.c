@@ -69,7 +69,7 @@ int kc_decode_kv(struct kc *t, struct lode_pool *pool, enum lode_dtype type, boo
     lode_dtype_row_size(type, DIM, &of[0].row);
     of[0].pages = (uint32_t)(KC_DECODE_SIZE / (HEADS * RUN * 2 * PAGE * of[0].row) * RUN);
     const size_t size = (size_t)HEADS * of[0].pages * 2 * PAGE * of[0].row;
-    char *data = lode_alloc_aligned(4096, size, 1); /* as the host's memory gives it to the cache */
+    char *data = lode_alloc_large(size, 1); /* as kv_pool.c has all but a short text's */
     if (!data)
         return -1;
     for (int i = 0; i < MOST * DIM; i++)

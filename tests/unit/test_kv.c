@@ -10,6 +10,9 @@
 
 #include <cmocka.h>
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 enum { DEVICE = 1, N_LAYERS = 4, PAGES = 2 * LODE_KV_RUN + 1, CTX = PAGES * LODE_KV_PAGE };
 
 /* Rows whose pages are whole pages of the system's and such whose are not; values within keys; two windows. */
@@ -201,6 +204,42 @@ static void test_trim(void **state) {
     lode_kv_pool_release(p);
 }
 
+static bool is_resident(const char *p) {
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    unsigned char here = 0;
+    assert_int_equal(mincore((void *)((uintptr_t)p & ~(page - 1)), 1, &here), 0);
+    return here & 1;
+}
+
+/* Runs of 4 MB: what a short text does not need is not touched, whatever pages the system has, and large ones go back, too. */
+static void test_large_pages(void **state) {
+    enum { RUNS = 4, MIDDLE = 64 << 10 }; /* of a head's 256 KB */
+    const struct lode_kv_layer layer = {.n_heads = 4, .head_dim = 512, .head_dim_v = 512, .type_k = LODE_F32, .type_v = LODE_F32};
+    const struct lode_kv_room room = {.ctx = RUNS * LODE_KV_RUN * LODE_KV_PAGE, .batch = LODE_KV_PAGE, .n_seqs = 1};
+    struct lode_kv_pool *p;
+    struct lode_error err;
+    (void)state;
+    assert_int_equal(lode_kv_pool_create(&p, &layer, 1, &room, memory, &err), 0);
+    take_all(p, 0);
+    const uint32_t later = 2 * LODE_KV_RUN + 1;
+    memset(lode_kv_page_keys(p, 0, 0, 0), 1, LODE_KV_PAGE * 4 * 512);
+    assert_true(is_resident(lode_kv_page_keys(p, 0, 0, 0) + MIDDLE));
+    assert_false(is_resident(lode_kv_page_keys(p, 0, 0, 1) + MIDDLE));
+    assert_false(is_resident(lode_kv_page_keys(p, 0, 1, 0) + MIDDLE));
+    memset(lode_kv_page_keys(p, 0, 2, later), 1, LODE_KV_PAGE * 4 * 512);
+    for (uint32_t page = 0; page < RUNS * LODE_KV_RUN; page++)
+        if (page != 2 * LODE_KV_RUN)
+            lode_kv_page_drop(p, 0, page);
+    lode_kv_pool_trim(p); /* the page before the one that was written is held, in a large one as the case may be */
+    assert_int_equal(lode_kv_page_keys(p, 0, 2, later)[MIDDLE], 0);
+    assert_int_equal(lode_kv_page_keys(p, 0, 0, 0)[MIDDLE], 0);
+    lode_kv_page_drop(p, 0, 2 * LODE_KV_RUN);
+    lode_kv_pool_trim(p);
+    for (uint32_t page = 0; page < RUNS * LODE_KV_RUN; page++)
+        assert_false(is_resident(lode_kv_page_values(p, 0, 1, page) + MIDDLE));
+    lode_kv_pool_release(p);
+}
+
 /* A sequence finds its rows, also where its page numbers are not in order, and the page that two share is copied
  * whole by the first that writes. */
 static void test_sequences(void **state) {
@@ -241,7 +280,7 @@ static void test_sequences(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_apart), cmocka_unit_test(test_together), cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_trim),  cmocka_unit_test(test_sequences),
+        cmocka_unit_test(test_trim),  cmocka_unit_test(test_large_pages), cmocka_unit_test(test_sequences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
