@@ -25,7 +25,7 @@ void *lode_alloc_aligned(size_t align, size_t n, size_t size);
 /* The same on large pages (2 MiB, aligned so), where the system has them to give: what is read from end to
  * end, many rows side by side, comes faster from them. */
 void *lode_alloc_large(size_t n, size_t size);
-/* The same of a part of such an allocation: n bytes from p on, which nobody has written yet. */
+/* Asks for large pages under n bytes of an allocation, which nobody has written yet: where one is touched, two megabytes are. */
 void lode_alloc_use_large(void *p, size_t n);
 void lode_free_aligned(void *p);
 /* Gives the system the memory of n bytes whose contents nobody wants; they read as anything until they are

@@ -129,7 +129,8 @@ int lode_kv_pool_size(const struct lode_kv_layer *layers, uint32_t n_layers,
     return rc;
 }
 
-/* A long text's keys and values come faster from large pages; a short one's, the first run's, take no more than they need. */
+/* A long text's keys and values come faster from large pages; a short one's, the first run's, take no more than they need.  What is given back
+ * beside what is held the system may fill again, up to the group's size at most, which plans count whole. */
 static void use_large_pages(const struct lode_kv_group *g) {
     if (g->place == LODE_HOST && g->data && g->n_pages > LODE_KV_RUN)
         lode_alloc_use_large(g->data + LODE_KV_RUN * g->page_size, (g->n_pages - LODE_KV_RUN) * g->page_size);

@@ -76,15 +76,19 @@ void lode_cuda_set_chains(struct lode_cuda_att_args *a, uint32_t all_kv_heads) {
     a->max_pages = a->max_pages < a->chains ? a->max_pages : a->chains;
 }
 
-/* Threads of a block, as pages have them: of a sequence's several rows the last one's block makes `heads` queries and all rows' keys and values, a
- * warp one at a time.  So as many as make all of these at once, if `blocks` run at once with so many. */
-static uint32_t short_threads(const struct op *o, const struct lode_cuda_att_args *a, uint32_t heads, uint64_t blocks, uint32_t by_shared) {
-    const uint64_t multiprocessors = (uint64_t)o->r->c->multiprocessors;
+/* Blocks of decode_short_fast.cu that run at once, with the threads of so many pages. */
+static uint64_t short_at_once(const struct op *o, const struct lode_cuda_att_args *a, uint32_t pages) {
+    const uint32_t by_threads = LODE_SHORT_PAGES / pages, by_shared = lode_cuda_blocks_by_shared(o->r->c, short_shared(o, a));
+    return (by_threads < by_shared ? by_threads : by_shared) * (uint64_t)o->r->c->multiprocessors;
+}
+/* The pages whose threads a block has: of a sequence's several rows the last one's makes `heads` queries and all rows' keys and values, a warp one
+ * at a time, so those of as many as make all of these at once, if `blocks` run at once with so many. */
+static uint32_t short_pages(const struct op *o, const struct lode_cuda_att_args *a, uint32_t heads, uint64_t blocks) {
     uint32_t rows = 0, n = a->max_pages;
     for (uint32_t i = 0; i < o->step->n_segments; i++)
         rows = o->step->segments[i].n_rows > rows ? o->step->segments[i].n_rows : rows;
     const uint32_t wanted = lode_cuda_up(heads + 2 * rows, LODE_SHORT_THREADS / 32);
-    while (n < wanted && n < LODE_SHORT_PAGES && blocks <= multiprocessors * (LODE_SHORT_PAGES / (n + 1) < by_shared ? LODE_SHORT_PAGES / (n + 1) : by_shared))
+    while (n < wanted && n < LODE_SHORT_PAGES && blocks <= short_at_once(o, a, n + 1))
         n++;
     return n;
 }
@@ -93,28 +97,25 @@ static uint32_t short_threads(const struct op *o, const struct lode_cuda_att_arg
  * 1, or 0 where they do not. */
 int lode_cuda_run_short_fast(const struct op *o, const struct lode_cuda_decode_args *d) {
     const struct lode_cuda_att_args *a = &d->att;
-    const struct lode_cuda *c = o->r->c;
     const struct lode_cuda_attend_kernels *k = kernels_of(o, a);
     if (!k)
         return 0;
-    const uint32_t group = a->n_heads / a->n_kv_heads, rows = o->step->n_rows, multiprocessors = (uint32_t)c->multiprocessors;
+    const uint32_t group = a->n_heads / a->n_kv_heads, rows = o->step->n_rows, multiprocessors = (uint32_t)o->r->c->multiprocessors;
     const uint32_t shared = short_shared(o, a);
     const int size = lode_cuda_size_of_heads(a);
     const bool several = d->prepares && o->step->n_segments < rows; /* (of heads of any size there is room for one row's) */
     void *const kernel = k->brief[!d->prepares ? 2 : several][size];
-    if (a->max_pages > LODE_SHORT_PAGES || !kernel || shared > lode_cuda_room(c))
+    if (a->max_pages > LODE_SHORT_PAGES || !kernel || shared > lode_cuda_room(o->r->c))
         return 0;
-    const uint32_t by_threads = LODE_SHORT_PAGES / a->max_pages, by_shared = lode_cuda_blocks_by_shared(c, shared),
-                   at_once = (by_threads < by_shared ? by_threads : by_shared) * multiprocessors;
     uint32_t heads = 1, parts = group; /* of a block; blocks of a head of keys: one each for multiprocessors, or as few as there can be */
     while (heads < LODE_SHORT_FAST_HEADS && heads < group && (uint64_t)a->n_kv_heads * parts * rows > multiprocessors) {
         heads *= 2;
         parts = (group + heads - 1) / heads;
     }
     const uint64_t blocks = (uint64_t)a->n_kv_heads * parts * rows;
-    if (blocks > at_once)
+    if (blocks > short_at_once(o, a, a->max_pages))
         return 0;
-    const uint32_t pages = several ? short_threads(o, a, heads, blocks, by_shared) : a->max_pages;
+    const uint32_t pages = several ? short_pages(o, a, heads, blocks) : a->max_pages;
     const struct lode_cuda_short_fast_args args = {.decode = *d,
                                                    .parts = lode_cuda_divisor(parts),
                                                    .group = group,
