@@ -12,8 +12,9 @@
  * of prefixes hold them after their sequence is gone.  A page that more than one holds is never
  * written to.
  *
- * All memory is set aside by create and touched only when positions are written (of the host's, behind the first run, large
- * pages at a time where the system has them); nothing below allocates.  One thread at a time changes who holds what; what is in full pages may be read by many.
+ * All memory is set aside by create and touched only when positions are written (of the host's, behind the
+ * first run, large pages at a time where the system has them); nothing below allocates.  One thread at a
+ * time changes who holds what; what is in full pages may be read by many.
  */
 #ifndef LODE_STORE_KV_POOL_H
 #define LODE_STORE_KV_POOL_H

@@ -84,10 +84,8 @@ static uint64_t short_at_once(const struct op *o, const struct lode_cuda_att_arg
 /* The pages whose threads a block has: of a sequence's several rows the last one's makes `heads` queries and all rows' keys and values, a warp one
  * at a time, so those of as many as make all of these at once, if `blocks` run at once with so many. */
 static uint32_t short_pages(const struct op *o, const struct lode_cuda_att_args *a, uint32_t heads, uint64_t blocks) {
-    uint32_t rows = 0, n = a->max_pages;
-    for (uint32_t i = 0; i < o->step->n_segments; i++)
-        rows = o->step->segments[i].n_rows > rows ? o->step->segments[i].n_rows : rows;
-    const uint32_t wanted = lode_cuda_up(heads + 2 * rows, LODE_SHORT_THREADS / 32);
+    const uint32_t wanted = lode_cuda_up(heads + 2 * lode_cuda_rows_of_longest(o->step), LODE_SHORT_THREADS / 32);
+    uint32_t n = a->max_pages;
     while (n < wanted && n < LODE_SHORT_PAGES && blocks <= short_at_once(o, a, n + 1))
         n++;
     return n;

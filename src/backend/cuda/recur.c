@@ -33,9 +33,8 @@ int lode_cuda_run_conv(const struct op *o, const struct lode_instr *norm, const 
     a.groups = lode_cuda_divisor(LODE_CUDA_CONV_COLUMNS / a.group);
     a.columns = a.groups.by * a.group;
     a.blocks = lode_cuda_up(a.width, a.columns);
-    uint32_t rows = 1, blocks = a.blocks;
-    for (uint32_t i = 0; i < o->step->n_segments; i++)
-        rows = o->step->segments[i].n_rows > rows ? o->step->segments[i].n_rows : rows;
+    const uint32_t rows = lode_cuda_rows_of_longest(o->step);
+    uint32_t blocks = a.blocks;
     if (gates) {
         a.gates = *gates;
         blocks += lode_cuda_up((rows < LODE_CUDA_CONV_ROWS ? rows : LODE_CUDA_CONV_ROWS) * gates->n_heads.by, LODE_CUDA_CONV_COLUMNS);

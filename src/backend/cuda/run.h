@@ -369,6 +369,13 @@ static inline uint32_t lode_cuda_numbers_size(enum lode_dtype type, uint32_t n) 
     return (uint32_t)size;
 }
 static inline uint32_t lode_cuda_up(uint32_t n, uint32_t by) { return (n + by - 1) / by; }
+/* Rows of the step's sequence that has most of them: one at least. */
+static inline uint32_t lode_cuda_rows_of_longest(const struct lode_step *step) {
+    uint32_t rows = 1;
+    for (uint32_t i = 0; i < step->n_segments; i++)
+        rows = step->segments[i].n_rows > rows ? step->segments[i].n_rows : rows;
+    return rows;
+}
 /* Groups of eight that up to LODE_FEW_ROWS rows are for the kernels that take a few: one, two or four. */
 static inline uint32_t lode_cuda_groups_of(uint32_t n) { return n > 16 ? 4 : n > 8 ? 2 : 1; }
 /* Which of the kernels for one row, 8, 16 and 32 takes so many groups; 0: the one row by itself. */
