@@ -209,11 +209,45 @@ static bool takes_parts(const struct op *o, const struct lode_cuda_att_args *a, 
            lode_cuda_parts_size(a) <= LODE_CUDA_SCRATCH && a->head_dim_v % 16 == 0 &&
            (uint64_t)o->step->n_rows * a->n_heads * a->head_dim_v <= (pages < MANY_PAGES ? MOST_NUMBERS : 2 * MOST_NUMBERS);
 }
-static int run_parts(const struct op *o, void *kernel, const struct lode_cuda_att_args *a, uint32_t pages, uint32_t shared) {
-    enum { TILE = LODE_ATT_FAST_ROWS };
-    const uint32_t group = a->n_heads / a->n_kv_heads, most_blocks = (a->head_dim_v <= 64 ? 4 : 3) * (uint32_t)o->r->c->multiprocessors;
+/* kernels/attention/parts_ring.cu for a->n_rows rows; false: heads, pages or the device are not for it. */
+struct parts_ring {
+    struct lode_cuda_parts_ring_args args;
+    uint32_t x, y, shared;
+};
+static bool plan_parts_ring(const struct op *o, const struct lode_cuda_attend_kernels *k, const struct lode_cuda_att_args *a, uint32_t chains,
+                            struct parts_ring *p) {
+    enum { WARPS = LODE_PARTS_RING_WARPS, TILES = LODE_PARTS_RING_TILES, SLOTS = LODE_PARTS_RING_SLOTS };
+    enum { LEFT = 40 << 10, LEAST_SLOTS = 6 }; /* bytes, so that blocks of the launch that joins find room beside these */
+    const uint32_t dim = a->head_dim, room = lode_cuda_room(o->r->c), rows = lode_cuda_up(a->n_rows * (a->n_heads / a->n_kv_heads), 16);
+    p->args.att = *a;
+    if (dim > 128 || keeps_packed(o, a) || !k->parts_ring[dim == 128] || a->chains == LODE_ATT_NO_CHAINS || !has_panels(o, a, &p->args.rows))
+        return false;
+    p->y = lode_cuda_up(rows, TILES);
+    const uint32_t tiles = lode_cuda_up(rows, p->y), most_blocks = (uint32_t)o->r->c->multiprocessors / p->y, all = a->n_kv_heads * chains;
+    if (a->n_kv_heads > most_blocks || LODE_PARTS_RING_SHARED(tiles, dim, LEAST_SLOTS) + LEFT > room)
+        return false; /* a block would have chains of more than two heads, or too few pages at a time */
+    const uint32_t fit = (room - LEFT - LODE_PARTS_RING_SHARED(tiles, dim, 0)) / LODE_PARTS_RING_SLOT(dim), slots = fit < SLOTS ? fit : SLOTS;
+    const uint32_t each = lode_cuda_up(all, most_blocks), most = slots / 2 < WARPS / tiles ? slots / 2 : WARPS / tiles; /* chains of a block; at a time */
+    p->x = lode_cuda_up(all, each);
+    p->args.tiles = tiles;
+    p->args.groups = lode_cuda_up(each, lode_cuda_up(each, most));
+    p->args.slots = slots;
+    p->shared = LODE_PARTS_RING_SHARED(tiles, dim, slots);
+    return true;
+}
+/* Chains of a->n_rows rows from a->first_row on, to the scratch. */
+static int leave_parts(const struct op *o, const struct lode_cuda_attend_kernels *k, const struct lode_cuda_att_args *a, uint32_t pages, uint32_t size) {
+    const uint32_t group = a->n_heads / a->n_kv_heads, chains = pages < a->chains ? pages : a->chains;
+    struct parts_ring ring;
+    if (plan_parts_ring(o, k, a, chains, &ring))
+        return lode_cuda_run_kernel(o, k->parts_ring[a->head_dim == 128], ring.x, ring.y, 1,
+                                    32 * (ring.args.tiles * ring.args.groups + 1), ring.shared, &ring.args);
+    const uint32_t most_blocks = (a->head_dim_v <= 64 ? 4 : 3) * (uint32_t)o->r->c->multiprocessors;
+    const uint32_t tiles = lode_cuda_up(a->n_rows * group, LODE_ATT_FAST_ROWS), z = lode_cuda_blocks_for(chains, most_blocks / (a->n_kv_heads * tiles));
+    return lode_cuda_run_kernel(o, k->parts[size], a->n_kv_heads, tiles, z, LODE_ATT_FAST_THREADS, many_shared(o, a), a);
+}
+static int run_parts(const struct op *o, const struct lode_cuda_attend_kernels *k, const struct lode_cuda_att_args *a, uint32_t pages, uint32_t size) {
     const uint64_t most = LODE_CUDA_SCRATCH / lode_cuda_parts_size(a); /* rows at once */
-    const uint32_t chains = pages < a->chains ? pages : a->chains;
     struct lode_cuda_att_args some = *a;
     for (uint32_t i = 0; i < o->step->n_segments; i++) {
         const uint32_t rows = o->step->segments[i].n_rows, times = (uint32_t)((rows + most - 1) / most);
@@ -222,8 +256,7 @@ static int run_parts(const struct op *o, void *kernel, const struct lode_cuda_at
             n = n < rows - done ? n : rows - done;
             some.first_row = o->step->segments[i].first_row + done;
             some.n_rows = n;
-            const uint32_t tiles = lode_cuda_up(n * group, TILE), z = lode_cuda_blocks_for(chains, most_blocks / (a->n_kv_heads * tiles));
-            LODE_TRY(lode_cuda_run_kernel(o, kernel, a->n_kv_heads, tiles, z, LODE_ATT_FAST_THREADS, shared, &some));
+            LODE_TRY(leave_parts(o, k, &some, pages, size));
             LODE_TRY(lode_cuda_merge_parts(o, &some, n));
         }
     }
@@ -290,7 +323,7 @@ int lode_cuda_run_attention_fast(const struct op *o, const struct lode_cuda_att_
         pages = pages < most ? pages : most;
     }
     if (takes_parts(o, a, tiles, pages))
-        return a->tiles.kind == LODE_TILES_NONE ? run_parts(o, k->parts[i], a, pages, shared) : 0;
+        return a->tiles.kind == LODE_TILES_NONE ? run_parts(o, k, a, pages, (uint32_t)i) : 0;
     const int wide = run_wide(o, k, a);
     if (wide != 0)
         return wide;

@@ -58,7 +58,7 @@
     X(positions) X(latent) X(attention) X(attention_tile) X(attention_large) X(attention_ring)     \
     X(decode) X(decode_short) X(decode_short_fast) X(decode_walk) X(decode_join)                   \
     X(decode_join_once) X(decode_join_rows) X(attention_fast) X(attention_long)                    \
-    X(attention_latent) X(attention_wide) X(decode_fast) X(decode_ring)
+    X(attention_latent) X(attention_wide) X(decode_fast) X(decode_ring) X(parts_ring)
 
 /* decode_walk.cu, each for 1, 2, 4 and 8 query heads: what keys and values are in; 128: heads of so many numbers, whose rows
  * follow one another. */
@@ -115,6 +115,7 @@ struct lode_cuda_kernels {
         void *wide[3][2]; /* of 64, of 128 numbers: by one warpgroup, by two; of 256 by two, none of Q8_0; NULLs on none but Hopper */
         void *decode[4]; /* of up to 8, 16 query heads at a time; 8 of 128, of 64 numbers */
         void *ring[2][2];  /* of 64, of 128 numbers: of up to 8, 16 query heads at a time; NULLs on none but Hopper */
+        void *parts_ring[2]; /* of 64, of 128 numbers; the same */
         void *brief[3][3]; /* few pages; a row's own head, several's (any size: NULL), prepared before: of any size, of 64 numbers, of 128 */
         void *large[2][2][2]; /* heads of more than 256 numbers: any, latent ones of 576 and 512; of all chains, of some; of 16 query rows, of 32;
                                * none of Q8_0 */

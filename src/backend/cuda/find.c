@@ -198,6 +198,10 @@ static int find_attend(struct lode_cuda *c, struct lode_cuda_attend_kernels *k, 
         snprintf(name, sizeof name, "%s_%u_%u", type, 64u << i / 2, 8u << i % 2);
         LODE_TRY(find_fast(c, LODE_CUDA_MODULE_decode_ring, "decode_ring", name, most, &k->ring[i / 2][i % 2], err));
     }
+    for (uint32_t i = 0; i < 2 && c->cu.tensor_map; i++) {
+        snprintf(name, sizeof name, "%s_%u", type, 64u << i);
+        LODE_TRY(find_fast(c, LODE_CUDA_MODULE_parts_ring, "parts_ring", name, most, &k->parts_ring[i], err));
+    }
     static const char *const decode[] = {"8", "16", "8_128", "8_64"};
     for (int i = 0; i < 4; i++) {
         snprintf(name, sizeof name, "%s_%s", type, decode[i]);

@@ -85,38 +85,6 @@ DEVICE void add_chain(struct sums<T, DIM> &o, const struct own_rows &own, uint32
     for (int n = 0; n < DIM / 8; n++)
         merge(o.y[n], m, y[n]);
 }
-/* As it is, for decode_merge and decode_join. */
-template <int TILES>
-DEVICE void leave(const struct lode_cuda_att_args &a, const struct own_rows &own, uint32_t page, const struct sight &seen,
-                  const struct weights &w, const float (&y)[TILES][4]) {
-    const size_t n_parts = (size_t)a.n_rows * a.n_heads * a.max_pages;
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        if (seen.n[i] == 0)
-            continue;
-        const uint32_t z = page - own.from[i] / PAGE; /* of its own, so that who merges need not know the tile */
-        const size_t part = ((size_t)(own.row[i] - a.first_row) * a.n_heads + own.head[i]) * a.max_pages + z;
-        float *to = at<float>(a.scratch) + part * a.head_dim_v + threadIdx.x % 4 * 2;
-        if (threadIdx.x % 4 == 0)
-            ((float2 *)(at<float>(a.scratch) + n_parts * a.head_dim_v))[part] = make_float2(w.max[i], w.total[i]);
-#pragma unroll
-        for (int n = 0; n < TILES; n++)
-            if (8 * n < a.head_dim_v)
-                *(float2 *)(to + 8 * n) = make_float2(y[n][2 * i], y[n][2 * i + 1]);
-    }
-}
-
-/* The block's rows of those that parts are of. */
-DEVICE void find_some_rows(const struct lode_cuda_att_args &a, struct rows_of &t, uint32_t *segment) {
-    const struct lode_cuda_row &first = step_row(a.step, a.first_row);
-    t.group = a.n_heads / a.n_kv_heads;
-    t.first = blockIdx.y * LODE_ATT_FAST_ROWS;
-    t.n = min(a.n_rows * t.group - t.first, (uint32_t)LODE_ATT_FAST_ROWS);
-    t.head = blockIdx.x, t.pos = first.pos, t.first_row = a.first_row;
-    t.last = t.pos + (t.first + t.n - 1) / t.group;
-    *segment = first.segment;
-}
-
 /* What a block of threads makes of its rows' pages, which are a chain each, or of chains of several; of every n-th chain, by itself. */
 enum made { OF_PAGES, OF_CHAINS, PARTS_OF_CHAINS };
 template <class T, bool PACKED, int DIM, enum made MADE> DEVICE void attend(const struct lode_cuda_att_args &a) {
@@ -131,7 +99,7 @@ template <class T, bool PACKED, int DIM, enum made MADE> DEVICE void attend(cons
     struct rows_of t;
     uint32_t segment;
     if (PARTS)
-        find_some_rows(a, t, &segment);
+        find_some_rows(a, t, LODE_ATT_FAST_ROWS, &segment);
     else if (!find_rows<LODE_ATT_FAST_ROWS>(a, t, &segment))
         return;
     const struct lode_cuda_segment &s =
@@ -211,7 +179,7 @@ template <class T, bool PACKED, int DIM, enum made MADE> DEVICE void attend(cons
             const struct sight of = sight_of(own, first * PAGE);
             if (p.ends() && __any_sync(0xffffffffu, (of.n[0] | of.n[1]) != 0)) {
                 if constexpr (PARTS)
-                    leave(a, own, first, of, w, c);
+                    leave_rows(a, own, first, of, w, c);
                 else
                     add_chain(o, own, first, of, w, c);
             }

@@ -204,6 +204,20 @@ struct lode_cuda_ring_decode_args {
     struct lode_cuda_decode_args decode;
     uint32_t pages, pad; /* of a warp */
 };
+/* parts_ring.cu: warps of a block that multiply, beside one that brings; sixteens of query rows, a warp each, that have the same chains; slots of the
+ * ring, for keys or values of a page; heads of keys that a block may have chains of; bytes of shared memory: where panels may begin, slots, what is
+ * beside them, queries. */
+enum { LODE_PARTS_RING_WARPS = 11, LODE_PARTS_RING_TILES = 8, LODE_PARTS_RING_SLOTS = 16, LODE_PARTS_RING_HEADS = 2 };
+enum { LODE_PARTS_RING_BARRIERS = LODE_PARTS_RING_SLOTS + 3 * LODE_PARTS_RING_WARPS }; /* at most: parts_ring.cu's `later` */
+#define LODE_PARTS_RING_SLOT(dim) (64 * 2 * (dim))
+#define LODE_PARTS_RING_OWN (16 * LODE_PARTS_RING_BARRIERS + 64 * LODE_PARTS_RING_HEADS * LODE_PARTS_RING_TILES)
+#define LODE_PARTS_RING_SHARED(tiles, dim, slots)                                                        \
+    (1024 + (slots) * LODE_PARTS_RING_SLOT(dim) + LODE_PARTS_RING_OWN + 16 * LODE_PARTS_RING_HEADS * (tiles) * LODE_ATT_FAST_STRIDE(dim))
+struct lode_cuda_parts_ring_args {
+    struct lode_cuda_map rows; /* of all memory (lode_cuda_map_memory) */
+    struct lode_cuda_att_args att;
+    uint32_t tiles, groups, slots, pad; /* sixteens of query rows; chains at a time; of the ring: two for each of those, at least */
+};
 /* decode_short_fast.cu: query heads of a head of keys, at most; where pages begin, behind queries and a room for each and the row's own key
  * and value; of a page: keys, values, scores. */
 enum { LODE_SHORT_FAST_HEADS = 8 };

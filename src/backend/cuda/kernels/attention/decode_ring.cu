@@ -6,7 +6,7 @@
  * warp asks for, for all: neither they nor it wait for the launch before, as what is in the cache was there before the step, all but the row's own
  * key and value, which are put into their page when that has come.  What chains give goes to the scratch as decode_fast.cu leaves it. */
 #include "fast_heads.cuh"
-#include "panels.cuh"
+#include "fast_panels.cuh"
 
 #if __CUDA_ARCH__ >= 900
 
@@ -46,42 +46,6 @@ template <int DIM> DEVICE void ask_first(const struct places &to, const struct l
                 ask<DIM>(to, i, values, map, w, page[i], policy);
 }
 
-/* Scores of a page's keys, in panels, for 8 ROWS queries at `q`, by a warp. */
-template <class T, int ROWS, int DIM> DEVICE void score_panels(float (&c)[KEY_TILES][4], uint32_t q, uint32_t keys) {
-    const uint32_t lane = threadIdx.x % 32, ld = LODE_ATT_FAST_STRIDE(DIM), rows = lane % 8 * ld + lane / 8 * 16;
-    const uint32_t pieces = keys + in_panel(lane % 8, lane / 8);
-#pragma unroll
-    for (int t = 0; t < KEY_TILES; t++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            c[t][e] = 0;
-#pragma unroll
-    for (int i = 0; i < DIM / 16; i += 2) {
-        uint32_t x[ROWS][4];
-#pragma unroll
-        for (int r = 0; r < ROWS; r++)
-            load_pieces(x[r], q + 8 * r * ld + rows + 32 * i);
-#pragma unroll
-        for (int t = 0; t < KEY_TILES; t++) {
-            uint32_t k[4];
-            load_pieces(k, (pieces ^ i % 4 / 2 * 64) + i / 4 * PANEL + t * 8 * 128);
-#pragma unroll
-            for (int s = 0; s < 2; s++)
-                mma_fast<T>(c[t], make_uint2(x[0][2 * s], x[0][2 * s + 1]),
-                            ROWS > 1 ? make_uint2(x[ROWS - 1][2 * s], x[ROWS - 1][2 * s + 1]) : make_uint2(0, 0), make_uint2(k[2 * s], k[2 * s + 1]));
-        }
-    }
-}
-/* Values of a page, in panels, to a chain's sums. */
-template <class T, int DIM> DEVICE void mix_panels(float (&y)[DIM / 8][4], const struct weights &w, uint32_t values) {
-    const uint32_t lane = threadIdx.x % 32, pieces = values + in_panel(lane % 16, lane / 16);
-    shrink(y, w);
-#pragma unroll
-    for (int g = 0; g < DIM / 16; g++)
-#pragma unroll
-        for (int s = 0; s < PAGE / 16; s++)
-            mix_step<T>(y[2 * g], y[2 * g + 1], w, s, (pieces ^ g % 4 * 32) + g / 4 * PANEL + s * 16 * 128);
-}
 /* The sums to heads `apart` floats from each other at `to`, n of them. */
 template <int ROWS, int DIM> DEVICE void leave(const float (&y)[DIM / 8][4], float *to, size_t apart, uint32_t n) {
     const uint32_t lane = threadIdx.x % 32;
@@ -99,16 +63,6 @@ template <int DIM> DEVICE void put_row(uint32_t page, uint32_t row, uint32_t fro
     if (c < DIM / 8)
         store4(page + c / 8 * PANEL + in_panel(row, c % 8), load4(from + 16 * c));
 }
-/* Zeros where values are not lo .. lo + n - 1: there may be anything, and weights of 0 would not do. */
-template <int DIM> DEVICE void clear_unseen(uint32_t page, uint32_t lo, uint32_t n) {
-#pragma unroll 1
-    for (uint32_t i = threadIdx.x % 32; i < PAGE * DIM / 8; i += 32) {
-        const uint32_t row = i / (DIM / 8), c = i % (DIM / 8);
-        if (row - lo >= n)
-            store4(page + c / 8 * PANEL + in_panel(row, c % 8), make_float4(0, 0, 0, 0));
-    }
-}
-
 template <class T, int ROWS, int DIM> DEVICE void decode(const struct lode_cuda_ring_decode_args &f) {
     enum { HEADS = 8 * ROWS, U = DIM / 32 };
     typedef struct ring_mem<DIM, HEADS> mem;

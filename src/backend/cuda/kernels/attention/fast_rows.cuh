@@ -8,6 +8,17 @@
 #include "backend/cuda/kernels/rows.cuh"
 #include "backend/cuda/kernels/wgmma.cuh"
 
+/* The block's rows, `most` at most, of those that parts are of. */
+DEVICE void find_some_rows(const struct lode_cuda_att_args &a, struct rows_of &t, uint32_t most, uint32_t *segment) {
+    const struct lode_cuda_row &first = step_row(a.step, a.first_row);
+    t.group = a.n_heads / a.n_kv_heads;
+    t.first = blockIdx.y * most;
+    t.n = min(a.n_rows * t.group - t.first, most);
+    t.head = blockIdx.x, t.pos = first.pos, t.first_row = a.first_row;
+    t.last = t.pos + (t.first + t.n - 1) / t.group;
+    *segment = first.segment;
+}
+
 /* The two rows of a thread. */
 struct own_rows {
     const float *q[2];         /* NULL: there is none */
@@ -62,6 +73,27 @@ DEVICE struct sight sight_of(const struct own_rows &o, uint32_t start) {
         s.n[i] = lo < hi ? hi - lo : 0;
     }
     return s;
+}
+
+/* A chain of which rows see `seen` of its first page, as it is, for decode_merge and decode_join. */
+template <int TILES>
+DEVICE void leave_rows(const struct lode_cuda_att_args &a, const struct own_rows &own, uint32_t page, const struct sight &seen,
+                       const struct weights &w, const float (&y)[TILES][4]) {
+    const size_t n_parts = (size_t)a.n_rows * a.n_heads * a.max_pages;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        if (seen.n[i] == 0)
+            continue;
+        const uint32_t z = page - own.from[i] / PAGE; /* of its own, so that who merges need not know the tile */
+        const size_t part = ((size_t)(own.row[i] - a.first_row) * a.n_heads + own.head[i]) * a.max_pages + z;
+        float *to = at<float>(a.scratch) + part * a.head_dim_v + threadIdx.x % 4 * 2;
+        if (threadIdx.x % 4 == 0)
+            ((float2 *)(at<float>(a.scratch) + n_parts * a.head_dim_v))[part] = make_float2(w.max[i], w.total[i]);
+#pragma unroll
+        for (int n = 0; n < TILES; n++)
+            if (8 * n < a.head_dim_v)
+                *(float2 *)(to + 8 * n) = make_float2(y[n][2 * i], y[n][2 * i + 1]);
+    }
 }
 
 /* DIM: at most so many numbers of a key, of a value.  y: numbers 8 t + 2 q and the next of both rows. */
