@@ -201,47 +201,52 @@ static int run_wide(const struct op *o, const struct lode_cuda_attend_kernels *k
     return 1;
 }
 
-/* Whether rows see so many pages, and are too few for as many blocks of threads as there are multiprocessors, that each chain is better by
- * itself: not where what chains leave is more than their keys and values would take. */
-static bool takes_parts(const struct op *o, const struct lode_cuda_att_args *a, uint32_t tiles, uint32_t pages) {
-    enum { LEAST_PAGES = 13, MOST_NUMBERS = 1 << 17, MANY_PAGES = 128 /* of twice as many */ };
-    return tiles * a->n_kv_heads < (uint32_t)o->r->c->multiprocessors && !a->both_ways && pages >= LEAST_PAGES && pages <= 65535 &&
-           lode_cuda_parts_size(a) <= LODE_CUDA_SCRATCH && a->head_dim_v % 16 == 0 &&
-           (uint64_t)o->step->n_rows * a->n_heads * a->head_dim_v <= (pages < MANY_PAGES ? MOST_NUMBERS : 2 * MOST_NUMBERS);
+/* kernels/attention/parts_ring.cu: whether heads, pages and the device are for it. */
+enum { PARTS_RING_LEFT = 40 << 10, PARTS_RING_LEAST = 6 }; /* bytes, so that blocks of the launch that joins find room beside its own; slots */
+static bool has_parts_ring(const struct op *o, const struct lode_cuda_attend_kernels *k, const struct lode_cuda_att_args *a, struct lode_cuda_map *map) {
+    return a->head_dim <= 128 && !keeps_packed(o, a) && k->parts_ring[a->head_dim == 128] && a->chains != LODE_ATT_NO_CHAINS &&
+           LODE_PARTS_RING_SHARED(LODE_PARTS_RING_TILES, a->head_dim, PARTS_RING_LEAST) + PARTS_RING_LEFT <= lode_cuda_room(o->r->c) &&
+           has_panels(o, a, map);
 }
-/* kernels/attention/parts_ring.cu for a->n_rows rows; false: heads, pages or the device are not for it. */
+/* Its launch for a->n_rows rows, of which heads leave multiprocessors for (takes_parts). */
 struct parts_ring {
     struct lode_cuda_parts_ring_args args;
     uint32_t x, y, shared;
 };
-static bool plan_parts_ring(const struct op *o, const struct lode_cuda_attend_kernels *k, const struct lode_cuda_att_args *a, uint32_t chains,
-                            struct parts_ring *p) {
+static void plan_parts_ring(const struct op *o, const struct lode_cuda_att_args *a, uint32_t chains, struct parts_ring *p) {
     enum { WARPS = LODE_PARTS_RING_WARPS, TILES = LODE_PARTS_RING_TILES, SLOTS = LODE_PARTS_RING_SLOTS };
-    enum { LEFT = 40 << 10, LEAST_SLOTS = 6 }; /* bytes, so that blocks of the launch that joins find room beside these */
-    const uint32_t dim = a->head_dim, room = lode_cuda_room(o->r->c), rows = lode_cuda_up(a->n_rows * (a->n_heads / a->n_kv_heads), 16);
-    p->args.att = *a;
-    if (dim > 128 || keeps_packed(o, a) || !k->parts_ring[dim == 128] || a->chains == LODE_ATT_NO_CHAINS || !has_panels(o, a, &p->args.rows))
-        return false;
+    const uint32_t dim = a->head_dim, rows = lode_cuda_up(a->n_rows * (a->n_heads / a->n_kv_heads), 16);
     p->y = lode_cuda_up(rows, TILES);
-    const uint32_t tiles = lode_cuda_up(rows, p->y), most_blocks = (uint32_t)o->r->c->multiprocessors / p->y, all = a->n_kv_heads * chains;
-    if (a->n_kv_heads > most_blocks || LODE_PARTS_RING_SHARED(tiles, dim, LEAST_SLOTS) + LEFT > room)
-        return false; /* a block would have chains of more than two heads, or too few pages at a time */
-    const uint32_t fit = (room - LEFT - LODE_PARTS_RING_SHARED(tiles, dim, 0)) / LODE_PARTS_RING_SLOT(dim), slots = fit < SLOTS ? fit : SLOTS;
-    const uint32_t each = lode_cuda_up(all, most_blocks), most = slots / 2 < WARPS / tiles ? slots / 2 : WARPS / tiles; /* chains of a block; at a time */
+    const uint32_t tiles = lode_cuda_up(rows, p->y), room = lode_cuda_room(o->r->c) - PARTS_RING_LEFT - LODE_PARTS_RING_SHARED(tiles, dim, 0);
+    const uint32_t fit = room / LODE_PARTS_RING_SLOT(dim), slots = fit < SLOTS ? fit : SLOTS;
+    const uint32_t all = a->n_kv_heads * chains, each = lode_cuda_up(all, (uint32_t)o->r->c->multiprocessors / p->y); /* chains of a block, at most */
+    const uint32_t most = slots / 2 < WARPS / tiles ? slots / 2 : WARPS / tiles;                                     /* at a time */
     p->x = lode_cuda_up(all, each);
     p->args.tiles = tiles;
     p->args.groups = lode_cuda_up(each, lode_cuda_up(each, most));
     p->args.slots = slots;
     p->shared = LODE_PARTS_RING_SHARED(tiles, dim, slots);
-    return true;
+}
+
+/* Whether rows see so many pages, and are too few for as many blocks of threads as there are multiprocessors, that each chain is better by
+ * itself: not where what chains leave is more than their keys and values would take. */
+static bool takes_parts(const struct op *o, const struct lode_cuda_attend_kernels *k, const struct lode_cuda_att_args *a, uint32_t tiles, uint32_t pages) {
+    enum { LEAST_PAGES = 13, LEAST_OF_RING = 5, MOST_NUMBERS = 1 << 17, MANY_PAGES = 128 /* of twice as many */ };
+    struct lode_cuda_map map;
+    const bool ring = pages >= LEAST_OF_RING && o->step->n_segments == 1 && has_parts_ring(o, k, a, &map); /* (each sequence's are two launches) */
+    return tiles * a->n_kv_heads < (uint32_t)o->r->c->multiprocessors && !a->both_ways && pages <= 65535 &&
+           (ring || pages >= LEAST_PAGES) && lode_cuda_parts_size(a) <= LODE_CUDA_SCRATCH && a->head_dim_v % 16 == 0 &&
+           (uint64_t)o->step->n_rows * a->n_heads * a->head_dim_v <= (pages < MANY_PAGES ? MOST_NUMBERS : 2 * MOST_NUMBERS);
 }
 /* Chains of a->n_rows rows from a->first_row on, to the scratch. */
 static int leave_parts(const struct op *o, const struct lode_cuda_attend_kernels *k, const struct lode_cuda_att_args *a, uint32_t pages, uint32_t size) {
     const uint32_t group = a->n_heads / a->n_kv_heads, chains = pages < a->chains ? pages : a->chains;
-    struct parts_ring ring;
-    if (plan_parts_ring(o, k, a, chains, &ring))
+    struct parts_ring ring = {.args = {.att = *a}};
+    if (has_parts_ring(o, k, a, &ring.args.rows)) {
+        plan_parts_ring(o, a, chains, &ring);
         return lode_cuda_run_kernel(o, k->parts_ring[a->head_dim == 128], ring.x, ring.y, 1,
                                     32 * (ring.args.tiles * ring.args.groups + 1), ring.shared, &ring.args);
+    }
     const uint32_t most_blocks = (a->head_dim_v <= 64 ? 4 : 3) * (uint32_t)o->r->c->multiprocessors;
     const uint32_t tiles = lode_cuda_up(a->n_rows * group, LODE_ATT_FAST_ROWS), z = lode_cuda_blocks_for(chains, most_blocks / (a->n_kv_heads * tiles));
     return lode_cuda_run_kernel(o, k->parts[size], a->n_kv_heads, tiles, z, LODE_ATT_FAST_THREADS, many_shared(o, a), a);
@@ -322,7 +327,7 @@ int lode_cuda_run_attention_fast(const struct op *o, const struct lode_cuda_att_
         const uint32_t most = (a->window + TILE) / LODE_KV_PAGE + 2;
         pages = pages < most ? pages : most;
     }
-    if (takes_parts(o, a, tiles, pages))
+    if (takes_parts(o, k, a, tiles, pages))
         return a->tiles.kind == LODE_TILES_NONE ? run_parts(o, k, a, pages, (uint32_t)i) : 0;
     const int wide = run_wide(o, k, a);
     if (wide != 0)
