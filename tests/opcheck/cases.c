@@ -558,17 +558,18 @@ static struct lode_node *build_attention_deep(struct oc *t) {
 }
 
 /* Where the first sequence has more pages than there are chains of them in --numerics tensor (attention_fast.cuh); of the first, chains of
- * three. */
+ * two or three. */
 static struct lode_node *build_attention_chains(struct oc *t) {
     static const struct attention_kind kinds[] = {
         {8, 2, 128, 128, 0, 0, true, LODE_F16, LODE_F16},  {4, 1, 64, 64, 0, 0, false, LODE_F16, LODE_F16},
         {12, 1, 64, 64, 0, 0, true, LODE_BF16, LODE_BF16}, {9, 1, 128, 128, 0, 0, false, LODE_BF16, LODE_BF16},
         {8, 2, 128, 128, 0, 0, true, LODE_Q8_0, LODE_Q8_0}, {12, 1, 64, 64, 0, 0, false, LODE_Q8_0, LODE_Q8_0},
+        {16, 8, 128, 128, 0, 0, false, LODE_F16, LODE_F16}, /* four chains of two pages a block of parts_ring.cu, in ten slots */
         {34, 34, 64, 64, 0, 0, false, LODE_F16, LODE_F16}, {4, 2, 256, 256, 0, 50, false, LODE_F16, LODE_F16},
         {4, 2, 96, 128, 0, 0, false, LODE_F16, LODE_F16},  {4, 1, 128, 128, 4160, 0, false, LODE_F16, LODE_F16},
         {16, 8, 64, 64, 0, 0, false, LODE_F16, LODE_F16}, /* chains of several rows for decode_join_rows.cu */
     };
-    enum { CHAINS_OF_THREE = 6 };
+    enum { CHAINS_OF_THREE = 7 };
     t->before = t->variant < CHAINS_OF_THREE ? 8250 : 4230;
     return attention_of(t, &kinds[t->variant]);
 }
@@ -899,7 +900,7 @@ const struct oc_case oc_cases[] = {
     {"attention_whole", 22, false, build_attention_whole, OC_ATTENTION},
     {"attention_gated", 12, false, build_attention_gated, OC_SAME},
     {"attention_deep", 11, false, build_attention_deep, OC_ATTENTION},
-    {"attention_chains", 11, false, build_attention_chains, OC_ATTENTION_DEEP},
+    {"attention_chains", 12, false, build_attention_chains, OC_ATTENTION_DEEP},
     {"latent", 19, false, build_latent, OC_SAME},
     {"attended", 9, false, build_attended, OC_SAME},
     {"conv", 2, false, build_conv, OC_NO_BOUND},
