@@ -208,7 +208,7 @@ static bool has_parts_ring(const struct op *o, const struct lode_cuda_attend_ker
            LODE_PARTS_RING_SHARED(LODE_PARTS_RING_TILES, a->head_dim, PARTS_RING_LEAST) + PARTS_RING_LEFT <= lode_cuda_room(o->r->c) &&
            has_panels(o, a, map);
 }
-/* Its launch for a->n_rows rows, of which heads leave multiprocessors for (takes_parts). */
+/* Its launch for a->n_rows rows.  takes_parts sees to it that a block has chains of two heads of keys at most. */
 struct parts_ring {
     struct lode_cuda_parts_ring_args args;
     uint32_t x, y, shared;
